@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/cloudevents/sdk-go/v2/binding"
@@ -143,6 +144,26 @@ func (m *message) ReadBinary(ctx context.Context, w binding.BinaryWriter) error 
 
 func (m *message) Finish(error) error { return nil }
 
-var (
-	_ binding.Message = (*message)(nil)
-)
+// GetAttribute and GetExtension make the message's metadata readable; the
+// binding package asks for them of every binary message.
+func (m *message) GetAttribute(kind spec.Kind) (spec.Attribute, any) {
+	a := versions.Version(SpecVersion).AttributeFromKind(kind)
+	if a == nil {
+		return nil, nil
+	}
+	return a, m.value(strings.TrimPrefix(a.PrefixedName(), HeaderPrefix))
+}
+
+func (m *message) GetExtension(name string) any { return m.value(name) }
+
+func (m *message) value(want string) any {
+	var got any
+	(*Event)(m).Attributes(func(name, value string) {
+		if name == want {
+			got = value
+		}
+	})
+	return got
+}
+
+var _ binding.MessageMetadataReader = (*message)(nil)
