@@ -1,0 +1,42 @@
+// Package dialect knows how the wrapped programs speak: it turns a line of bytes
+// into what the bus needs (session, task, kind, type) and builds the few lines
+// that cbcast itself says to them. It is pure and never changes a byte of a frame.
+//
+// # Frames
+//
+// A line is a frame when it is exactly one valid JSON object. Keys match exactly
+// (encoding/json would fold case), a key that stands twice is flagged and its last
+// value counts, bytes that are no UTF-8 and lone surrogates are let through,
+// numbers stay text, nesting is bounded and walked without recursion.
+//
+// # Kinds
+//
+//	end   result; system/task_notification; system/task_updated with a terminal status
+//	task  system/task_started, task_progress, background_tasks_changed, other task_updated
+//	ask   control_request can_use_tool, elicitation(_create), request_user_dialog;
+//	      control_cancel_request; the parent's control_response to one of those
+//	cmd   the parent's control_request (interrupt, initialize, set_model …); every
+//	      control_response of the child
+//	msg   every other frame: assistant, user, stream_event, other system frames,
+//	      hook_callback and mcp_message requests and their answers, unknown types
+//	raw   stderr, lines that are no frame, all output of --output-format text and json
+//
+// # Types
+//
+// ce-type is dev.cbcast.<dialect>.<type>[.<subtype>] from a fixed list; a control
+// frame's subtype is the one inside request or response. What is not on the list
+// is <dialect>.other or <type>.other, raw output <dialect>.raw, stderr
+// <dialect>.stderr. "file-history-snapshot" becomes file_history_snapshot.
+//
+// # Sessions and tasks
+//
+// A frame's session is its own session_id; a control_request without one has it
+// in _meta.baggage (CodeBuddy); anything else belongs to the main session, "" while
+// that is unknown. The main session is that of the first init before the first
+// assistant or result frame; CodeBuddy's sub-agents write init frames with ids of
+// their own, which are never taken over; Claude Code changes it by
+// conversation_reset (its init frames follow).
+// A frame's task is its own task_id; a frame with parent_tool_use_id belongs to the
+// task that the call started: task_started names the call, and for CodeBuddy's
+// background Agents the text of the call's tool_result names the task.
+package dialect

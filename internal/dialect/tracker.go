@@ -1,0 +1,379 @@
+package dialect
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/cbcast/cbcast/internal/event"
+)
+
+// Class is what a line means for the bus. It is derived, never a copy of the
+// frame's text except the ids.
+type Class struct {
+	Type        string // ce-type, one of [Types]
+	Kind        event.Kind
+	Session     string // the frame's own, else the run's main one; "" before it is known
+	Task        string // the task that the frame belongs to, "" is none or not known
+	Parent      string // tool_use id of the call that a sub-agent's frame belongs to
+	TraceParent string
+	ContentType string // event.JSON for a frame, "" for raw bytes
+	Frame       bool   // the line is a frame
+	Ambiguous   bool   // a key stands twice in a way that can change the meaning
+}
+
+// Bounds of what a Tracker remembers; the oldest entry goes first.
+const (
+	maxJoins = 4096 // tool_use → task; a run starts a few tasks a minute
+	maxAsks  = 1024 // open asks; children have a handful open at once
+)
+
+// A Tracker classifies a run's lines in the order they came. It is not safe for
+// concurrent use.
+type Tracker struct {
+	dialect   Name
+	confirmed bool
+	output    Output
+	main      mainSession
+	tasks     joins // tool_use id, agent id → task id
+	asks      idSet // open requests of the child that a person answers
+	sessions  cache
+	taskIDs   cache
+	traces    cache
+}
+
+// NewTracker returns a tracker for a child of dialect d.
+func NewTracker(d Name) *Tracker {
+	if d != Claude && d != CBC {
+		d = Unknown
+	}
+	return &Tracker{dialect: d, tasks: joins{max: maxJoins}, asks: idSet{max: maxAsks}}
+}
+
+// SetOutput tells the tracker what the child was asked to write: the lines of
+// the one-shot formats text and json are no frames, see [OutputOf].
+func (t *Tracker) SetOutput(o Output) { t.output = o }
+
+// Dialect is the dialect as given, corrected by the frames seen.
+func (t *Tracker) Dialect() Name { return t.dialect }
+
+// Main is the run's main session id, "" until it is known.
+func (t *Tracker) Main() string { return t.main.id }
+
+// Classify says what the line (without its LF) is and learns from it. cut says
+// that no LF followed: a complete object is still a frame, anything else is raw.
+func (t *Tracker) Classify(stream event.Stream, line []byte, cut bool) Class {
+	if stream == event.Err {
+		return Class{Type: rawTypes[t.dialect].err, Kind: event.Raw, Session: t.main.id}
+	}
+	if stream == event.Out && (t.output == OutputText || t.output == OutputJSON) {
+		return t.raw()
+	}
+	f, ok := Parse(line)
+	if !ok || f.Type == "" && t.dialect == Unknown {
+		return t.raw()
+	}
+	if stream == event.Out {
+		t.learn(&f)
+	}
+	c := Class{
+		Kind: t.kindOf(stream, &f), Parent: f.field(keyParent).Text(), ContentType: event.JSON,
+		Frame: true, Ambiguous: f.Dup,
+	}
+	c.Type = typeOf(t.dialect, f.Type, f.Subtype)
+	t.trace(&f, &c)
+	c.Session = t.sessionOf(&f, stream)
+	c.Task = t.taskOf(&f, &c)
+	t.follow(stream, &f, &c)
+	return c
+}
+
+func (t *Tracker) raw() Class {
+	return Class{Type: rawTypes[t.dialect].out, Kind: event.Raw, Session: t.main.id}
+}
+
+// learn takes from an output frame what later ones are judged by.
+func (t *Tracker) learn(f *Frame) {
+	if !t.confirmed {
+		t.confirm(f)
+	}
+	t.main.see(f, t.dialect)
+}
+
+// confirm corrects the dialect: only Claude Code's init names its version, only
+// CodeBuddy stamps its frames.
+func (t *Tracker) confirm(f *Frame) {
+	switch {
+	case f.Type == typeSystem && f.Subtype == subInit && !f.field(keyClaudeVersion).Null():
+		t.dialect, t.confirmed = Claude, true
+	case !f.field(keyTimestamp).Null():
+		t.dialect = CBC
+		t.confirmed = f.Type == typeSystem && f.Subtype == subInit
+	}
+}
+
+// Confirmed reports whether an init frame has named the dialect.
+func (t *Tracker) Confirmed() bool { return t.confirmed }
+
+// trace reads _meta: the trace parent, and the session in the baggage.
+func (t *Tracker) trace(f *Frame, c *Class) {
+	meta := f.field(keyMeta)
+	if len(meta) == 0 {
+		return
+	}
+	c.TraceParent = t.traces.text(meta.Get("traceparent"))
+}
+
+const baggageKey = "codebuddy.session_id="
+
+// sessionOf binds a frame to a session: its own id, the one in its baggage
+// (CodeBuddy's control requests), else the process's main one.
+func (t *Tracker) sessionOf(f *Frame, stream event.Stream) string {
+	if stream == event.Out {
+		if v := f.field(keySession); len(v) > 2 && v.IsString() {
+			return t.sessions.text(v)
+		}
+		if f.Type == typeControlRequest {
+			if id := baggageSession(f); id != "" {
+				return id
+			}
+		}
+	}
+	return t.main.id
+}
+
+func baggageSession(f *Frame) string {
+	baggage := f.field(keyMeta).Get("baggage").Text()
+	for part := range strings.SplitSeq(baggage, ",") {
+		if id, ok := strings.CutPrefix(strings.TrimSpace(part), baggageKey); ok {
+			id, _, _ = strings.Cut(id, ";")
+			return id
+		}
+	}
+	return ""
+}
+
+// taskOf finds the task that a frame belongs to.
+func (t *Tracker) taskOf(f *Frame, c *Class) string {
+	if v := f.field(keyTask); len(v) > 2 && v.IsString() {
+		return t.taskIDs.text(v)
+	}
+	if c.Parent != "" {
+		return t.tasks.get(c.Parent)
+	}
+	if f.Type == typeControlRequest {
+		r := f.field(keyRequest)
+		if id := r.Get("agent_id").Text(); id != "" {
+			if task := t.tasks.get(id); task != "" {
+				return task
+			}
+		}
+		return r.Get("task_id").Text()
+	}
+	return ""
+}
+
+// follow keeps the joins and the set of open asks.
+func (t *Tracker) follow(stream event.Stream, f *Frame, c *Class) {
+	switch f.Type {
+	case typeSystem:
+		if c.Task != "" && stream == event.Out {
+			t.followTask(f, c.Task)
+		}
+	case typeUser:
+		if stream == event.Out && t.dialect != Claude {
+			t.joinAgents(f)
+		}
+	case typeControlRequest:
+		if c.Kind == event.Ask {
+			c.Ambiguous = f.AmbiguousControl()
+			t.asks.add(f.ControlID())
+		}
+	case typeControlResponse:
+		if stream == event.In {
+			t.asks.remove(f.ControlID())
+		}
+	case typeControlCancel:
+		t.asks.remove(f.ControlID())
+	}
+}
+
+func (t *Tracker) followTask(f *Frame, task string) {
+	switch f.Subtype {
+	case "task_started":
+		t.tasks.set(task, task) // Claude's agent_id of a local_agent is its task id
+		fallthrough
+	case "task_progress":
+		if v := f.field(keyToolUse); len(v) > 2 {
+			t.tasks.set(v.Text(), task)
+		}
+		for item := range f.field(keyProgress).Items {
+			if id := item.Get("agentId"); len(id) > 2 {
+				t.tasks.set(id.Text(), task)
+			}
+		}
+	}
+}
+
+var taskIDMark = []byte("task_id: agent-")
+
+// joinAgents reads "task_id: agent-…" from the tool_result that answers the call
+// of a background Agent: CodeBuddy links the two nowhere else.
+func (t *Tracker) joinAgents(f *Frame) {
+	if !bytes.Contains(f.Raw, taskIDMark) {
+		return
+	}
+	for item := range f.field(keyMessage).Get("content").Items {
+		if item.Get("type").Text() != "tool_result" {
+			continue
+		}
+		if id := AgentTask(item.Get("content")); id != "" {
+			t.tasks.set(item.Get("tool_use_id").Text(), id)
+		}
+	}
+}
+
+// AgentTask finds the task id that a CodeBuddy Agent's tool_result announces in
+// its text, "" where there is none.
+func AgentTask(content Value) string {
+	text := content.Text()
+	if content.IsArray() {
+		for item := range content.Items {
+			if text = item.Get("text").Text(); strings.Contains(text, "task_id: agent-") {
+				break
+			}
+		}
+	}
+	_, rest, ok := strings.Cut(text, "task_id: ")
+	if !ok || !strings.HasPrefix(rest, "agent-") {
+		return ""
+	}
+	end := strings.IndexFunc(rest, func(r rune) bool {
+		return r != '-' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+	})
+	if end < 0 {
+		end = len(rest)
+	}
+	return rest[:end]
+}
+
+// mainSession decides which session is the run's own. CodeBuddy writes init
+// frames of sub-agents with their own ids among the rest: the first init before
+// any assistant or result frame counts, a result confirms it, no later init
+// replaces it. Claude Code changes it with a conversation_reset only.
+type mainSession struct {
+	id        string
+	spoken    bool // an assistant or result frame was seen
+	own       bool // one of them was of session id
+	confirmed bool // a result of session id was seen
+}
+
+func (m *mainSession) see(f *Frame, d Name) {
+	v := f.field(keySession)
+	switch f.Type {
+	case typeSystem:
+		if f.Subtype != subInit || len(v) <= 2 {
+			return
+		}
+		if m.id == "" && !m.spoken {
+			m.id = v.Text()
+		} else if d == Claude && string(v.inner()) != m.id {
+			*m = mainSession{id: v.Text()}
+		}
+	case typeAssistant, typeStreamEvent, typeResult:
+		if len(v) <= 2 {
+			return
+		}
+		same := string(v.inner()) == m.id
+		if m.id == "" || !same && !m.own && f.Type == typeResult {
+			m.id, same = v.Text(), true
+		}
+		m.spoken, m.own = true, m.own || same
+		m.confirmed = m.confirmed || same && f.Type == typeResult
+	case typeReset:
+		if id := f.Get("new_conversation_id").Text(); id != "" {
+			*m = mainSession{id: id}
+		}
+	}
+}
+
+// cache keeps the last text seen, so that an id that repeats costs no allocation.
+type cache [2]struct {
+	raw  []byte
+	text string
+}
+
+func (c *cache) text(v Value) string {
+	if len(v) == 0 {
+		return ""
+	}
+	if bytes.Equal(c[0].raw, v) {
+		return c[0].text
+	}
+	c[0], c[1] = c[1], c[0]
+	if bytes.Equal(c[0].raw, v) {
+		return c[0].text
+	}
+	c[0].raw = append(c[0].raw[:0], v...)
+	c[0].text = v.Text()
+	return c[0].text
+}
+
+// joins is a bounded map that forgets the oldest key.
+type joins struct {
+	max   int
+	m     map[string]string
+	order []string
+}
+
+func (j *joins) get(key string) string { return j.m[key] }
+
+func (j *joins) set(key, value string) {
+	if key == "" || value == "" {
+		return
+	}
+	if _, ok := j.m[key]; !ok {
+		if j.m == nil {
+			j.m = map[string]string{}
+		}
+		if len(j.order) >= j.max {
+			delete(j.m, j.order[0])
+			j.order = j.order[1:]
+		}
+		j.order = append(j.order, key)
+	}
+	j.m[key] = value
+}
+
+// idSet is a bounded set of request ids by their exact text.
+type idSet struct {
+	max int
+	ids []string
+}
+
+func (s *idSet) has(id Value) bool {
+	for _, have := range s.ids {
+		if have == string(id) {
+			return len(id) > 0
+		}
+	}
+	return false
+}
+
+func (s *idSet) add(id Value) {
+	if len(id) == 0 || s.has(id) {
+		return
+	}
+	if len(s.ids) >= s.max {
+		s.ids = s.ids[1:]
+	}
+	s.ids = append(s.ids, string(id))
+}
+
+func (s *idSet) remove(id Value) {
+	for i, have := range s.ids {
+		if have == string(id) {
+			s.ids = append(s.ids[:i], s.ids[i+1:]...)
+			return
+		}
+	}
+}
