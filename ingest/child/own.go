@@ -1,0 +1,125 @@
+package child
+
+import (
+	"os"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// own starts the child and owns it to the end. It keeps its thread for as long:
+// the kernel ties the child's death signal to the thread that started it, and
+// not to the process, so that thread must not end before the child. It waits for
+// every goroutine that the Process starts.
+func (p *Process) own(path string, files [3]*os.File, started chan<- error) {
+	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+	before := enroll(p.cfg.Adopt)
+	p.res.Started = time.Now()
+	proc, err := before.start(func() (*os.Process, error) {
+		return os.StartProcess(path, p.cfg.Args, &os.ProcAttr{Env: p.cfg.Env, Files: files[:], Sys: attr()})
+	})
+	closeAll(files[:])
+	if err != nil {
+		started <- err
+		return
+	}
+	p.proc = proc
+
+	stopReap := before.reap()
+	go p.out.pump()
+	go p.err.pump()
+	go p.in.pump()
+	stop, fwDone := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(fwDone)
+		p.forward(stop)
+	}()
+	started <- nil
+
+	waitExit(proc.Pid)
+	p.res.Exited = time.Now()
+	close(p.exited)
+	p.in.exit()
+	p.drain()
+	p.in.wait()
+	p.res.Drained = time.Now()
+	stopReap()
+	p.res.Leftovers = before.sweep(proc.Pid)
+	// Reaped only now: until then the pid, and so the group, is nobody else's.
+	state, err := proc.Wait()
+	before.leave(proc.Pid)
+	close(stop)
+	<-fwDone
+	p.finish(state, err)
+	p.tap.close()
+	close(p.done)
+}
+
+// drain waits until both outputs have ended or are given up.
+func (p *Process) drain() {
+	outs := []*output{p.out, p.err}
+	bound := func(t time.Time) {
+		for _, o := range outs {
+			o.r.SetReadDeadline(t)
+		}
+	}
+	bound(time.Now().Add(DrainTime))
+	hurry := p.hurry
+	var giveUp <-chan time.Time
+	select {
+	case <-hurry:
+		hurry, giveUp = nil, time.After(DrainTime)
+	default:
+	}
+	for i := 0; i < len(outs); {
+		select {
+		case <-outs[i].done:
+			i++
+		case <-hurry:
+			// Asked to end while only others keep the pipe: no more waiting.
+			bound(time.Now())
+			hurry, giveUp = nil, time.After(DrainTime)
+		case <-giveUp:
+			if outs[i].abandon() {
+				i++
+			}
+			closed := make(chan time.Time)
+			close(closed)
+			giveUp = closed // the next one at once
+		}
+	}
+}
+
+// finish fills in the result. All other goroutines have ended, or an abandoned
+// pump has left its output to us.
+func (p *Process) finish(state *os.ProcessState, err error) {
+	r := &p.res
+	if ws, ok := state.Sys().(syscall.WaitStatus); err == nil && ok {
+		r.Code = ws.ExitStatus()
+		if ws.Signaled() {
+			r.Signal, r.Code, r.CoreDumped = ws.Signal(), 128+int(ws.Signal()), ws.CoreDump()
+		}
+		r.CPU = state.UserTime() + state.SystemTime()
+	} else {
+		p.log.Error("exit status is unknown", "error", err)
+		r.Code = 255
+	}
+	r.Out, r.Err, r.In = p.out.stats, p.err.stats, p.in.taken()
+	for s, st := range map[Stream]*Stats{Out: &r.Out, Err: &r.Err, In: &r.In} {
+		st.Dropped, st.DroppedLines = p.tap.drops(s)
+	}
+	r.Signals = p.Sent()
+	r.Injected = p.in.lines()
+	r.Hidden, r.HiddenBytes = p.out.hide.lines, p.out.hide.bytes
+	r.PipeHeld = p.out.held || p.err.held
+	r.ReaderClosed = p.out.closed
+	if r.ReaderClosed {
+		r.ReaderClosedByte, r.ReaderClosedLine = p.out.passed, p.out.passedL
+	}
+	r.Abandoned = p.out.dropped + p.err.dropped
+	for _, o := range []*output{p.out, p.err} {
+		if o.failed != nil {
+			p.log.Warn("output is not passed on", "stream", string(o.stream), "error", o.failed)
+		}
+	}
+}
