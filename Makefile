@@ -1,0 +1,40 @@
+# Tools are built from the Go module proxy at these versions, outside go.mod.
+GOLANGCI := v2.15.0
+GOFUMPT  := v0.12.0
+BIN      := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/cbcast-ci/bin
+LINT     := $(BIN)/golangci-lint-$(GOLANGCI)
+FUMPT    := $(BIN)/gofumpt-$(GOFUMPT)
+CLIS     ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/cbcast-ci/clis
+T        ?= 30s
+
+.PHONY: check lint test race e2e fuzz chaos bench cover golden demo
+check: lint race                      ## what a change must pass; seeds of the fuzz tests run with the tests
+lint: $(LINT) $(FUMPT)
+	@out=$$($(FUMPT) -l .); test -z "$$out" || { echo "gofumpt: run '$(FUMPT) -w .' for:"; echo "$$out"; exit 1; }
+	go vet ./...
+	$(LINT) run
+	go test -count=1 -run 'Imports|Docs' ./test
+test:                                 ## the README's test command
+	go test ./...
+race:
+	go test -race -shuffle=on -timeout 20m ./...
+e2e:                                  ## against the real agent programs, fetched once, with no network but loopback
+	test/e2e/fetch $(CLIS)
+	CBCAST_E2E_CLIS=$(CLIS) go test -count=1 -timeout 20m -v ./test/e2e
+fuzz:                                 ## each fuzz test for T
+	@grep -rhoE --include='*_test.go' '^func Fuzz\w+' -H . | sed 's|/[^/]*:func |  |' | while read -r dir name; do \
+	  echo "$$dir $$name"; go test "$$dir" -run '^$$' -fuzz "^$$name\$$" -fuzztime $(T) || exit 1; done
+chaos:                                ## the long form, with its figures
+	CBCAST_CHAOS=long go test -count=1 -timeout 60m -v -run Chaos ./...
+bench:
+	go test -run '^$$' -bench . -benchtime 3s ./bench/...
+cover:
+	go test -coverprofile=/dev/stdout -coverpkg=./... ./... | grep -v '^ok' > cover.out; go tool cover -func=cover.out | tail -1
+golden:                               ## rewrite the golden files; read the diff
+	go test ./internal/run ./test/... -update
+demo:
+	go run ./cmd/cbcast demo
+$(LINT):
+	GOBIN=$(BIN) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI) && mv $(BIN)/golangci-lint $@
+$(FUMPT):
+	GOBIN=$(BIN) go install mvdan.cc/gofumpt@$(GOFUMPT) && mv $(BIN)/gofumpt $@
