@@ -1,0 +1,181 @@
+package bus
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const apiRoot = "$JS.API."
+
+// A stored is one message of a stream.
+type stored struct {
+	subject string
+	seq     uint64
+	time    time.Time
+	header  nats.Header
+	data    []byte
+}
+
+// ask sends a request to the JetStream API and decodes the answer into v.
+func (b *Bus) ask(ctx context.Context, subject string, req, v any) error {
+	l, err := b.now()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	var body []byte
+	if req != nil {
+		if body, err = json.Marshal(req); err != nil {
+			return err
+		}
+	}
+	m, err := l.nc.RequestWithContext(ctx, apiRoot+subject, body)
+	if err != nil {
+		return asErr(ctx, err)
+	}
+	var failed struct {
+		Error *apiError `json:"error"`
+	}
+	if err := json.Unmarshal(m.Data, &failed); err != nil {
+		return fmt.Errorf("%w: answer to %s: %v", ErrUnavailable, subject, err)
+	}
+	if failed.Error != nil {
+		return failed.Error
+	}
+	if v == nil {
+		return nil
+	}
+	if err := json.Unmarshal(m.Data, v); err != nil {
+		return fmt.Errorf("%w: answer to %s: %v", ErrUnavailable, subject, err)
+	}
+	return nil
+}
+
+// A getRequest is the body of STREAM.MSG.GET and DIRECT.GET (ADR-8, ADR-31).
+type getRequest struct {
+	Seq      uint64 `json:"seq,omitempty"`
+	LastFor  string `json:"last_by_subj,omitempty"`
+	NextFor  string `json:"next_by_subj,omitempty"`
+	Batch    int    `json:"batch,omitempty"`
+	MaxBytes int    `json:"max_bytes,omitempty"`
+}
+
+// get asks the leader of stream for one message: its answer includes everything
+// acknowledged so far.
+func (b *Bus) get(ctx context.Context, stream string, req getRequest) (*stored, error) {
+	var r struct {
+		Message struct {
+			Subject string    `json:"subject"`
+			Seq     uint64    `json:"seq"`
+			Header  string    `json:"hdrs"`
+			Data    []byte    `json:"data"`
+			Time    time.Time `json:"time"`
+		} `json:"message"`
+	}
+	if err := b.ask(ctx, "STREAM.MSG.GET."+stream, req, &r); err != nil {
+		return nil, fmt.Errorf("get from %s: %w", stream, err)
+	}
+	s := &stored{subject: r.Message.Subject, seq: r.Message.Seq, time: r.Message.Time, data: r.Message.Data}
+	if r.Message.Header != "" {
+		raw, err := base64.StdEncoding.DecodeString(r.Message.Header)
+		if err == nil {
+			s.header, err = nats.DecodeHeadersMsg(raw)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("headers of %s %d: %w", stream, s.seq, err)
+		}
+	}
+	return s, nil
+}
+
+// direct asks any replica of stream for one message. The answer may be behind.
+func (b *Bus) direct(ctx context.Context, stream string, req getRequest) (*stored, error) {
+	l, err := b.now()
+	if err != nil {
+		return nil, err
+	}
+	body, err := json.Marshal(req)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	m, err := l.nc.RequestWithContext(ctx, apiRoot+"DIRECT.GET."+stream, body)
+	if err != nil {
+		return nil, fmt.Errorf("get from %s: %w", stream, asErr(ctx, err))
+	}
+	return fromDirect(stream, m)
+}
+
+// fromDirect reads the answer to a direct get.
+func fromDirect(stream string, m *nats.Msg) (*stored, error) {
+	if status := m.Header.Get("Status"); status != "" {
+		code, _ := strconv.Atoi(status)
+		return nil, fmt.Errorf("get from %s: %w", stream, &apiError{Code: code, Description: m.Header.Get("Description")})
+	}
+	seq, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("%w: answer without a sequence", ErrUnavailable)
+	}
+	return &stored{subject: m.Header.Get(jetstream.SubjectHeader), seq: seq, header: m.Header, data: m.Data}, nil
+}
+
+// publish stores one message and returns its PubAck.
+func (b *Bus) publish(ctx context.Context, m *nats.Msg) (pubAck, error) {
+	l, err := b.now()
+	if err != nil {
+		return pubAck{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	r, err := l.nc.RequestMsgWithContext(ctx, m)
+	if err != nil {
+		return pubAck{}, asErr(ctx, err)
+	}
+	var a pubAck
+	if err := json.Unmarshal(r.Data, &a); err != nil {
+		return a, fmt.Errorf("%w: answer to a message: %v", ErrUnavailable, err)
+	}
+	if a.Error != nil {
+		return a, a.Error
+	}
+	return a, nil
+}
+
+// A pubAck is every answer a stream gives to a publisher: the PubAck of one
+// message or of a batch, and the flow messages of fast-ingest (ADR-50).
+type pubAck struct {
+	Type      string    `json:"type"`     // ack, gap, err; "" is a PubAck
+	Seq       uint64    `json:"seq"`      // of the batch in a flow message, else of the stream
+	Messages  int       `json:"msgs"`     // how often the server acknowledges from now on
+	Batch     string    `json:"batch"`    // of a batch's PubAck
+	Count     uint64    `json:"count"`    // how many of the batch are stored
+	Duplicate bool      `json:"duplicate"`
+	Stream    string    `json:"stream"`
+	Error     *apiError `json:"error"`
+}
+
+// streamInfo asks for a stream's state and configuration.
+func (b *Bus) streamInfo(ctx context.Context, stream string) (*jetstream.StreamInfo, error) {
+	var info jetstream.StreamInfo
+	if err := b.ask(ctx, "STREAM.INFO."+stream, nil, &info); err != nil {
+		return nil, fmt.Errorf("state of %s: %w", stream, err)
+	}
+	return &info, nil
+}
+
+// kvStream is the stream behind a bucket, kvRoot the prefix of its subjects.
+func kvStream(bucket string) string { return "KV_" + bucket }
+func kvRoot(bucket string) string   { return "$KV." + bucket + "." }
+
+// kvKey is the key in a bucket's subject.
+func kvKey(bucket, subject string) string { return strings.TrimPrefix(subject, kvRoot(bucket)) }

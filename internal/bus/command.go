@@ -1,0 +1,257 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/cbcast/cbcast/internal/event"
+	"github.com/cbcast/cbcast/internal/subject"
+)
+
+const (
+	// commandGrace is how long a command outlives its delivery time on the bus,
+	// so that an edge that comes back can still say that it expired.
+	commandGrace = 10 * time.Minute
+
+	// commandCheck is how often an edge looks for commands whose hint got lost
+	// on the way: one small question, answered by any replica.
+	commandCheck = 30 * time.Second
+
+	// maxHints bounds hints not yet looked at. One is enough to look, so more
+	// than this may be dropped.
+	maxHints = 64
+)
+
+// A Command is an instruction to a run.
+type Command struct {
+	ID     string
+	Tenant string
+	Run    string
+	Name   string // interrupt, stop_task
+	Data   []byte // JSON, may be empty
+
+	Time      time.Time // when it was given
+	DeliverBy time.Time // not written to the child after this
+	EffectBy  time.Time // its effect is awaited until then
+
+	Actor string // who: token name or verified identity
+	From  string // from where: address or program
+}
+
+// Names of a command's own extensions.
+const (
+	extName     = "command"
+	extExpiry   = "expirytime" // CloudEvents expiry extension
+	extEffectBy = "effectby"
+	extActor    = "actor"
+	extFrom     = "origin"
+)
+
+func (c Command) event() *event.Event {
+	e := &event.Event{
+		Tenant: c.Tenant, Run: c.Run, Ref: c.ID, Time: c.Time, Type: event.TypeCmd, Kind: event.Cmd,
+		ContentType: event.JSON, Data: c.Data,
+		Ext: map[string]string{extName: c.Name, extExpiry: c.DeliverBy.UTC().Format(time.RFC3339Nano)},
+	}
+	if !c.EffectBy.IsZero() {
+		e.Ext[extEffectBy] = c.EffectBy.UTC().Format(time.RFC3339Nano)
+	}
+	for name, v := range map[string]string{extActor: c.Actor, extFrom: c.From} {
+		if v != "" {
+			e.Ext[name] = v
+		}
+	}
+	return e
+}
+
+func commandOf(s *stored) (Command, error) {
+	e, err := decode(s.subject, s.header, s.data)
+	if err != nil {
+		return Command{}, err
+	}
+	_, _, id, err := subject.ParseCommand(s.subject)
+	if err != nil {
+		return Command{}, err
+	}
+	c := Command{
+		ID: id, Tenant: e.Tenant, Run: e.Run, Name: e.Ext[extName], Data: e.Data, Time: e.Time,
+		Actor: e.Ext[extActor], From: e.Ext[extFrom],
+	}
+	if c.DeliverBy, err = time.Parse(time.RFC3339Nano, e.Ext[extExpiry]); err != nil {
+		return Command{}, fmt.Errorf("command %s: expiry: %w", id, err)
+	}
+	if v := e.Ext[extEffectBy]; v != "" {
+		if c.EffectBy, err = time.Parse(time.RFC3339Nano, v); err != nil {
+			return Command{}, fmt.Errorf("command %s: effect time: %w", id, err)
+		}
+	}
+	return c, nil
+}
+
+// SendCommand stores a command and returns after the stream's acknowledgement,
+// which is the fact "accepted". A command with this id that the run has got
+// already is not stored again: duplicate is true and the first one counts,
+// whatever it said. After an error the command may or may not be stored; sending
+// it again is safe. DeliverBy must be set and in the future.
+func (b *Bus) SendCommand(ctx context.Context, c Command) (duplicate bool, err error) {
+	left := time.Until(c.DeliverBy)
+	if left <= 0 {
+		return false, fmt.Errorf("send command %s: its delivery time %v has passed", c.ID, c.DeliverBy)
+	}
+	if c.ID == "" || c.Run == "" || c.Name == "" {
+		return false, fmt.Errorf("send command %q to run %q: id, run and name are needed", c.ID, c.Run)
+	}
+	m := encode(c.event(), subject.Command(c.Tenant, c.Run, c.ID))
+	m.Header.Set(hdrTTL, ttl(left+commandGrace))
+	// The id catches a resend in flight, the fence one that comes after the
+	// window of ids.
+	m.Header.Set(hdrMsgID, c.Run+"/"+c.ID)
+	m.Header.Set(hdrExpect, "0")
+	a, err := b.publish(ctx, m)
+	switch {
+	case errors.Is(err, ErrConflict):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("send command %s: %w", c.ID, err)
+	}
+	return a.Duplicate, nil
+}
+
+// ttl formats d as the server wants it, in whole seconds, at least one.
+func ttl(d time.Duration) string {
+	return strconv.FormatInt(int64(max((d+time.Second-1)/time.Second, 1)), 10)
+}
+
+// FindCommand returns the command with this id, or [ErrNotFound] when there was
+// none or it has left the bus: [commandGrace] after its delivery time.
+func (b *Bus) FindCommand(ctx context.Context, id string) (Command, error) {
+	s, err := b.get(ctx, subject.CommandStream, getRequest{LastFor: subject.CommandByID(id)})
+	if err != nil {
+		return Command{}, fmt.Errorf("command %s: %w", id, err)
+	}
+	return commandOf(s)
+}
+
+// Commands calls fn for each command to the run, in order and each once, those
+// stored before the call included, until ctx ends; it returns its cause. Expired
+// ones are given as well: that is the edge's fact to state. The bus may come and
+// go. After [ErrEpoch] within, what is on the new stream is given from its
+// beginning, so a command may be seen twice; the caller knows the ids.
+func (b *Bus) Commands(ctx context.Context, tenant, run string, fn func(Command)) error {
+	w := commandReader{b: b, tenant: tenant, run: run, fn: fn}
+	for failed := 0; ; {
+		l, err := b.link(ctx)
+		if err == nil {
+			err = w.read(ctx, l, &failed)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if errors.Is(err, ErrClosed) {
+			return err
+		}
+		b.log.Debug("commands go on", "run", run, "after", w.last, "error", err)
+		failed++
+		select {
+		case <-time.After(backoff(failed)):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// A commandReader is one edge's way to its commands.
+type commandReader struct {
+	b           *Bus
+	tenant, run string
+	fn          func(Command)
+	last        uint64    // stream sequence of the command given last
+	created     time.Time // of the stream, 0 before the first
+}
+
+// read waits for hints and catches up after each, and at once, until the
+// connection ends.
+func (w *commandReader) read(ctx context.Context, l *link, failed *int) error {
+	hints := make(chan *nats.Msg, maxHints)
+	sub, err := l.nc.ChanSubscribe(subject.Hint(w.tenant, w.run), hints)
+	if err != nil {
+		return asErr(ctx, err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	check := time.NewTicker(commandCheck)
+	defer check.Stop()
+	for {
+		if err := w.catchUp(ctx, l); err != nil {
+			return err
+		}
+		*failed = 0
+		select {
+		case <-hints:
+			for len(hints) > 0 {
+				<-hints
+			}
+		case <-check.C:
+		case <-l.down:
+			return fmt.Errorf("%w: connection lost", ErrUnavailable)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// catchUp gives every command behind w.last that the stream has. The consumer's
+// create subject carries its name and filter, so that a server can permit an
+// edge its own commands and no others.
+func (w *commandReader) catchUp(ctx context.Context, l *link) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	cons, err := l.js.CreateConsumer(ctx, subject.CommandStream, jetstream.ConsumerConfig{
+		Name:              nuid.Next(),
+		FilterSubject:     subject.CommandFilter(w.tenant, w.run),
+		AckPolicy:         jetstream.AckNonePolicy,
+		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq:       w.last + 1,
+		InactiveThreshold: requestTimeout,
+		MemoryStorage:     true,
+		Replicas:          1,
+	})
+	if err != nil {
+		return asErr(ctx, fmt.Errorf("read commands: %w", err))
+	}
+	for pending := cons.CachedInfo().NumPending; pending > 0; {
+		batch, err := cons.FetchNoWait(maxHints)
+		if err != nil {
+			return asErr(ctx, fmt.Errorf("read commands: %w", err))
+		}
+		got := uint64(0)
+		for m := range batch.Messages() {
+			meta, err := m.Metadata()
+			if err != nil {
+				return err
+			}
+			got++
+			w.last = meta.Sequence.Stream
+			c, err := commandOf(&stored{subject: m.Subject(), header: nats.Header(m.Headers()), data: m.Data()})
+			if err != nil {
+				w.b.log.Warn("command not readable, left out", "stream_seq", w.last, "error", err)
+				continue
+			}
+			w.fn(c)
+		}
+		if err := batch.Error(); err != nil {
+			return asErr(ctx, fmt.Errorf("read commands: %w", err))
+		}
+		if got == 0 {
+			break // expired meanwhile
+		}
+		pending -= min(pending, got)
+	}
+	return nil
+}

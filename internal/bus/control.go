@@ -1,0 +1,77 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"strconv"
+
+	"github.com/cbcast/cbcast/internal/event"
+	"github.com/cbcast/cbcast/internal/subject"
+)
+
+// Any as a fence is none.
+const Any = math.MaxUint64
+
+// PutControl stores a fact about a run that its edge did not write, on the
+// subject that what names (see package subject), and returns its stream
+// sequence. expectLast is the sequence of the last fact on that subject as the
+// caller knows it, 0 for none: if another was first, nothing is stored and the
+// error is [ErrConflict]. So each happens once among many writers. With [Any]
+// there is no fence. After [ErrUnavailable] the fact may be stored or not; the
+// caller asks [Bus.Control].
+func (b *Bus) PutControl(ctx context.Context, e *event.Event, what string, expectLast uint64) (uint64, error) {
+	m := encode(e, subject.Control(e.Tenant, e.Run, what))
+	if expectLast == Any {
+		m.Header.Set(hdrMsgID, e.ID())
+	} else {
+		m.Header.Set(hdrExpect, strconv.FormatUint(expectLast, 10))
+	}
+	a, err := b.publish(ctx, m)
+	if err != nil {
+		return 0, fmt.Errorf("put %s of %s: %w", what, e.Run, err)
+	}
+	return a.Seq, nil
+}
+
+// Control returns the last fact on a subject and its stream sequence, from the
+// leader, or [ErrNotFound].
+func (b *Bus) Control(ctx context.Context, tenant, run, what string) (*event.Event, uint64, error) {
+	s, err := b.get(ctx, subject.ControlStream, getRequest{LastFor: subject.Control(tenant, run, what)})
+	if err != nil {
+		return nil, 0, fmt.Errorf("%s of %s: %w", what, run, err)
+	}
+	e, err := decode(s.subject, s.header, s.data)
+	return e, s.seq, err
+}
+
+// Controls yields the facts about a run in the order they were stored.
+func (b *Bus) Controls(ctx context.Context, tenant, run string) iter.Seq2[*event.Event, error] {
+	return func(yield func(*event.Event, error) bool) {
+		filter := subject.ControlFilter(tenant, run)
+		last, err := b.get(ctx, subject.ControlStream, getRequest{LastFor: filter})
+		if err == nil {
+			err = b.scan(ctx, subject.ControlStream, filter, 1, last.seq, func(s *stored) error {
+				e, err := decode(s.subject, s.header, s.data)
+				if err != nil {
+					b.log.Warn("control fact not readable, left out", "stream_seq", s.seq, "error", err)
+					return nil
+				}
+				if !yield(e, nil) {
+					return errStopped
+				}
+				return nil
+			})
+		}
+		if err != nil && !errors.Is(err, errStopped) && !errors.Is(err, ErrNotFound) {
+			yield(nil, fmt.Errorf("control facts of %s: %w", run, err))
+		}
+	}
+}
+
+// TailControl is [Bus.Tail] for the control facts of all runs.
+func (b *Bus) TailControl(ctx context.Context, ready func(), fn func(e *event.Event, streamSeq uint64)) error {
+	return b.tailEvents(ctx, subject.ControlStream, subject.ControlStreamSubjects, ready, fn)
+}

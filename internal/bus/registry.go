@@ -1,0 +1,167 @@
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/cbcast/cbcast/internal/subject"
+)
+
+// RunInfo is what the registry says about a run: enough to list it and to find
+// its events. The events decide; this follows.
+type RunInfo struct {
+	Run       string   `json:"run"`
+	Tenant    string   `json:"tenant"`
+	Partition int      `json:"partition"`
+	First     uint64   `json:"first,omitempty"` // stream sequence of the first event, a hint
+	Dialect   string   `json:"dialect,omitempty"`
+	Name      string   `json:"name,omitempty"`
+	Sessions  []string `json:"sessions,omitempty"` // the main one first
+
+	State   string    `json:"state,omitempty"`
+	Verdict string    `json:"verdict,omitempty"`
+	Started time.Time `json:"started,omitzero"`
+	Updated time.Time `json:"updated,omitzero"`
+	Ended   time.Time `json:"ended,omitzero"`
+	LastSeq uint64    `json:"last_seq,omitempty"` // of the events, as far as known here
+
+	Host         string            `json:"host,omitempty"`
+	Labels       map[string]string `json:"labels,omitempty"`
+	Capabilities []string          `json:"capabilities,omitempty"`
+	Versions     map[string]string `json:"versions,omitempty"`
+}
+
+// Ref says where the run's events are.
+func (r RunInfo) Ref() Ref {
+	return Ref{Tenant: r.Tenant, Run: r.Run, Partition: r.Partition, First: r.First}
+}
+
+// PutRun writes the run's entry, replacing what was there: the last writer
+// wins, and an entry has one writer at a time. The entry expires when the events
+// stored up to now do.
+func (b *Bus) PutRun(ctx context.Context, r RunInfo) error {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if _, err := b.putKey(ctx, subject.RunsBucket, r.Run, data, b.eventAge(ctx, r.Partition)); err != nil {
+		return fmt.Errorf("put run %s: %w", r.Run, err)
+	}
+	return nil
+}
+
+// putKey writes a key that expires after age. The key-value clients' own Put
+// has no expiry; it is a message with a TTL (ADR-43, ADR-8).
+func (b *Bus) putKey(ctx context.Context, bucket, run string, data []byte, age time.Duration) (uint64, error) {
+	m := &nats.Msg{
+		Subject: kvRoot(bucket) + subject.Key(run),
+		Header:  nats.Header{hdrTTL: {ttl(age)}},
+		Data:    data,
+	}
+	a, err := b.publish(ctx, m)
+	return a.Seq, err
+}
+
+// eventAge is how long events stay. An edge without the right to ask assumes
+// the default.
+func (b *Bus) eventAge(ctx context.Context, partition int) time.Duration {
+	b.mu.Lock()
+	age := b.maxAge
+	b.mu.Unlock()
+	if age != 0 {
+		return age
+	}
+	info, err := b.streamInfo(ctx, subject.EventStream(partition))
+	if err != nil || info.Config.MaxAge == 0 {
+		return DefaultMaxAge
+	}
+	b.mu.Lock()
+	b.maxAge = info.Config.MaxAge
+	b.mu.Unlock()
+	return info.Config.MaxAge
+}
+
+// Run returns the run's entry, from the leader, or [ErrNotFound].
+func (b *Bus) Run(ctx context.Context, run string) (RunInfo, error) {
+	s, err := b.get(ctx, kvStream(subject.RunsBucket), getRequest{LastFor: kvRoot(subject.RunsBucket) + subject.Key(run)})
+	if err != nil {
+		return RunInfo{}, fmt.Errorf("run %s: %w", run, err)
+	}
+	if gone(s) {
+		return RunInfo{}, fmt.Errorf("run %s: %w", run, ErrNotFound)
+	}
+	return runOf(s)
+}
+
+func runOf(s *stored) (RunInfo, error) {
+	var r RunInfo
+	if err := json.Unmarshal(s.data, &r); err != nil {
+		return RunInfo{}, fmt.Errorf("registry key %s: %w", s.subject, err)
+	}
+	return r, nil
+}
+
+// gone reports whether a key's message says that the key is no more: expired
+// (a marker of the server), deleted or purged.
+func gone(s *stored) bool {
+	return s.header.Get(hdrMarker) != "" || s.header.Get(hdrKVOperation) != ""
+}
+
+// expired reports whether it is no more because nobody renewed it.
+func expired(s *stored) bool { return s.header.Get(hdrMarker) == "MaxAge" }
+
+// Runs returns every entry, in the order they were written last.
+func (b *Bus) Runs(ctx context.Context) ([]RunInfo, error) {
+	var all []RunInfo
+	last, err := b.get(ctx, kvStream(subject.RunsBucket), getRequest{LastFor: kvRoot(subject.RunsBucket) + ">"})
+	if errors.Is(err, ErrNotFound) {
+		return nil, nil
+	}
+	if err == nil {
+		err = b.scan(ctx, kvStream(subject.RunsBucket), kvRoot(subject.RunsBucket)+">", 1, last.seq, func(s *stored) error {
+			if gone(s) {
+				return nil
+			}
+			r, err := runOf(s)
+			if err != nil {
+				b.log.Warn("registry entry not readable, left out", "key", s.subject, "error", err)
+				return nil
+			}
+			all = append(all, r)
+			return nil
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list runs: %w", err)
+	}
+	return all, nil
+}
+
+// WatchRuns calls fn for every entry there is and for each change from then on,
+// until ctx ends; it returns its cause, or [ErrEpoch] when the bucket was made
+// anew. gone means that the entry expired or was deleted; only Run is set then.
+// ready (may be nil) comes after the entries there are.
+func (b *Bus) WatchRuns(ctx context.Context, ready func(), fn func(r RunInfo, gone bool)) error {
+	t := tail{
+		b: b, stream: kvStream(subject.RunsBucket), filter: kvRoot(subject.RunsBucket) + ">", ready: ready, snapshot: true,
+	}
+	return t.run(ctx, func(s *stored) error {
+		if gone(s) {
+			run, _ := subject.Untoken(kvKey(subject.RunsBucket, s.subject))
+			fn(RunInfo{Run: run}, true)
+			return nil
+		}
+		r, err := runOf(s)
+		if err != nil {
+			b.log.Warn("registry entry not readable, left out", "key", s.subject, "error", err)
+			return nil
+		}
+		fn(r, false)
+		return nil
+	})
+}
