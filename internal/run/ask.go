@@ -1,0 +1,349 @@
+package run
+
+import (
+	"strings"
+
+	"github.com/cbcast/cbcast/internal/dialect"
+	"github.com/cbcast/cbcast/internal/event"
+)
+
+// ask is something that the child waits for.
+type ask struct {
+	AskView
+	id    string // exact text of the request id
+	agent bool   // a sub-agent of a task asks
+}
+
+func (a *ask) open() bool { return a.State == "open" }
+
+// childRequest reads a control_request of the child.
+func (s *State) childRequest(e *event.Event, f *dialect.Frame) {
+	if !dialect.IsAsk(f.Subtype) {
+		return
+	}
+	s.openAsk(e, f.Get("request"), f.ControlID(), f.Subtype, f.AmbiguousControl())
+}
+
+func (s *State) openAsk(e *event.Event, req dialect.Value, id dialect.Value, subtype string, ambiguous bool) {
+	if a := s.askByID(id); a != nil {
+		return // told again after a second initialize
+	}
+	a := &ask{id: string(id)}
+	a.AskView = AskView{
+		ID: clip(idText(id), maxText), Kind: askKind(subtype, req), Tool: clip(req.Get("tool_name").Text(), maxText),
+		ToolUseID: clip(req.Get("tool_use_id").Text(), maxText), Session: e.Session, Task: e.Task,
+		State: "open", Ambiguous: ambiguous, OpenedSeq: e.Seq, OpenedAt: at(s.now),
+	}
+	if ambiguous {
+		s.counts.Ambiguous++
+	}
+	a.agent = !req.Get("agent_id").Null()
+	if !a.agent && e.Session != "" {
+		if r := s.rounds[e.Session]; r != nil && r.turn != nil {
+			r.asked = true
+		}
+	}
+	if len(s.asks) >= maxAsks {
+		drop := 0
+		for i, old := range s.asks {
+			if old.State == "closed" {
+				drop = i
+				break
+			}
+		}
+		s.asks = append(s.asks[:drop:drop], s.asks[drop+1:]...)
+		s.dropped.Asks++
+	}
+	s.asks = append(s.asks, a)
+}
+
+// idText is a request id for people: a string's text, a number's digits.
+func idText(id dialect.Value) string {
+	if id.IsString() {
+		return id.Text()
+	}
+	return string(id)
+}
+
+func askKind(subtype string, req dialect.Value) string {
+	if subtype != "can_use_tool" {
+		return "elicitation"
+	}
+	name := req.Get("tool_name").Text()
+	if name == "DeferExecuteTool" {
+		name = req.Get("input").Get("toolName").Text()
+	}
+	switch name {
+	case "AskUserQuestion":
+		return "question"
+	case "ExitPlanMode":
+		return "plan"
+	}
+	return "permission"
+}
+
+func (s *State) askByID(id dialect.Value) *ask {
+	for _, a := range s.asks {
+		if len(id) > 0 && a.id == string(id) {
+			return a
+		}
+	}
+	return nil
+}
+
+func (s *State) cancelAsk(e *event.Event, f *dialect.Frame) {
+	if a := s.askByID(f.ControlID()); a != nil {
+		reason := "cancelled"
+		if in := s.interruptSince(a.OpenedSeq); in != nil && a.open() {
+			s.interruptedAsk(a, in, e.Seq)
+			reason = "interrupt"
+		}
+		s.closeAsk(a, reason, e.Seq)
+	}
+}
+
+// interruptedAsk notes that an interrupt took an ask away.
+func (s *State) interruptedAsk(a *ask, in *interrupt, seq uint64) {
+	s.took(in.AskedSeq, seq, "ask")
+	if t := s.askTurn(a); t != nil {
+		t.ev.add(Interrupted, Evidence{seq, byAskCut, a.Tool})
+		t.ev.add(Interrupted, Evidence{in.AskedSeq, byInterrupt, ""})
+	}
+}
+
+// askTurn is the turn that an ask belongs to: its task's, else the current one.
+func (s *State) askTurn(a *ask) *turn {
+	if t := s.tasks[a.Task]; t != nil {
+		if turn := s.turn(t.turn); turn != nil {
+			return turn
+		}
+	}
+	return s.current(a.Session)
+}
+
+// askAnswered reads a control_response of the parent.
+func (s *State) askAnswered(e *event.Event, f *dialect.Frame) {
+	resp := f.Get("response")
+	body := resp.Get("response")
+	a := s.askByID(f.ControlID())
+	if a == nil {
+		s.hookAnswered(e, body)
+		return
+	}
+	if !a.open() {
+		s.warn(e.Seq, "answered_again", a.ID)
+		return
+	}
+	a.State, a.AnsweredSeq, a.Decision = "answered", e.Seq, s.decision(f.Subtype, body)
+	if a.Decision == "deny" || a.Decision == "error" {
+		if t := s.askTurn(a); t != nil {
+			t.ev.add(Denied, Evidence{e.Seq, byDecline, a.Tool})
+			if body.Get("interrupt").True() {
+				t.ev.add(Interrupted, Evidence{e.Seq, byInterrupt, "deny"})
+			}
+		}
+	}
+	if a.Kind == "elicitation" {
+		s.closeAsk(a, "answer", e.Seq)
+	}
+}
+
+// decision reads an answer as the dialect does: CodeBuddy wants "allowed" and
+// takes anything else as no; Claude Code wants "behavior".
+func (s *State) decision(subtype string, body dialect.Value) string {
+	if subtype == "error" {
+		return "error"
+	}
+	if v := body.Get("action"); !v.Null() { // an elicitation
+		if v.Text() == "accept" {
+			return "allow"
+		}
+		return "deny"
+	}
+	yes := body.Get("behavior").Text() == "allow"
+	if s.dialect == dialect.CBC {
+		yes = body.Get("allowed").True()
+	}
+	if yes {
+		return "allow"
+	}
+	return "deny"
+}
+
+// hookAnswered looks for a hook that says no.
+func (s *State) hookAnswered(e *event.Event, body dialect.Value) {
+	out := body.Get("hookSpecificOutput")
+	no := out.Get("permissionDecision").Text() == "deny" || body.Get("decision").Text() == "block" ||
+		string(body.Get("continue")) == "false"
+	if !no {
+		return
+	}
+	s.counts.Denied++
+	if t := s.current(s.main); t != nil {
+		t.ev.add(Denied, Evidence{e.Seq, byHook, out.Get("hookEventName").Text()})
+	}
+}
+
+// askToolResult closes the ask of a call whose result is there.
+func (s *State) askToolResult(call string, seq uint64) {
+	for _, a := range s.asks {
+		if a.State == "closed" || a.ToolUseID == "" || a.ToolUseID != call {
+			continue
+		}
+		reason := "tool_result"
+		if in := s.interruptSince(a.OpenedSeq); in != nil && a.open() {
+			s.interruptedAsk(a, in, seq)
+			reason = "interrupt"
+		}
+		s.closeAsk(a, reason, seq)
+	}
+}
+
+// askResult closes what the result of a session's round leaves behind. The asks
+// of sub-agents in the background stay: their tasks go on.
+func (s *State) askResult(session string, seq uint64) {
+	live := s.open().Tasks > 0
+	for _, a := range s.asks {
+		if a.State == "closed" || a.Session != session && a.Session != "" {
+			continue
+		}
+		if a.open() && live && (a.agent || !s.calls.has(a.ToolUseID)) {
+			continue
+		}
+		reason := "result"
+		if a.open() {
+			if in := s.interruptSince(a.OpenedSeq); in != nil {
+				reason = "interrupt"
+			}
+		}
+		s.closeAsk(a, reason, seq)
+	}
+}
+
+func (s *State) closeAsk(a *ask, reason string, seq uint64) {
+	if a.State == "closed" {
+		return
+	}
+	a.State, a.Reason, a.ClosedSeq, a.ClosedAt = "closed", reason, seq, at(s.now)
+}
+
+// waitingFor says what the oldest open ask wants: approval or input.
+func (s *State) waitingFor() string {
+	for _, a := range s.asks {
+		if a.open() {
+			if a.Kind == "question" || a.Kind == "elicitation" {
+				return "input"
+			}
+			return "approval"
+		}
+	}
+	return ""
+}
+
+// assistant reads an assistant frame.
+func (s *State) assistant(e *event.Event, f *dialect.Frame) {
+	again := s.repeated(f)
+	parent := f.Get("parent_tool_use_id").Text()
+	r := s.spoke(e.Seq, e.Session, parent)
+	if again {
+		return
+	}
+	s.counts.Messages++
+	for item := range f.Get("message").Get("content").Items {
+		switch item.Get("type").Text() {
+		case "tool_use":
+			s.toolUse(item, parent)
+		case "text":
+			if r == nil {
+				continue
+			}
+			said := strings.TrimSpace(item.Get("text").Text()) == "Interrupted by user"
+			if said && s.interruptSince(r.first) != nil {
+				r.cut, r.text = true, false
+			} else if r.cut {
+				r.text = true
+			}
+		}
+	}
+}
+
+// toolUse notes a call: who made it, and the name of a workflow it starts.
+func (s *State) toolUse(item dialect.Value, parent string) {
+	id := item.Get("id").Text()
+	if id == "" || s.calls.has(id) {
+		return
+	}
+	s.counts.ToolCalls++
+	s.calls.set(id, clip(parent, maxText))
+	in := item.Get("input")
+	name := item.Get("name").Text()
+	if name == "DeferExecuteTool" {
+		name, in = in.Get("toolName").Text(), in.Get("params")
+	}
+	if name == "Workflow" {
+		if label := workflowLabel(in.Get("script").Text()); label != "" {
+			s.labels.set(id, label)
+		}
+	}
+}
+
+// user reads a user frame of the child: tool results, replays, notes.
+func (s *State) user(e *event.Event, f *dialect.Frame) {
+	again := s.repeated(f)
+	parent := f.Get("parent_tool_use_id").Text()
+	replay := f.Get("isReplay").True()
+	results := 0
+	for item := range f.Get("message").Get("content").Items {
+		if item.Get("type").Text() != "tool_result" {
+			continue
+		}
+		results++
+		s.askToolResult(item.Get("tool_use_id").Text(), e.Seq)
+		if id := dialect.AgentTask(item.Get("content")); id != "" && s.dialect == dialect.CBC {
+			s.joinAgent(id, item.Get("tool_use_id").Text())
+		}
+	}
+	if !again && !replay && results > 0 {
+		// CodeBuddy 2.117 names the call as the parent of its own result.
+		if parent != "" && s.calls.has(parent) && s.dialect == dialect.CBC && s.groups[parent] == nil {
+			parent = ""
+		}
+		s.spoke(e.Seq, e.Session, parent)
+	}
+}
+
+// joinAgent links a background Agent of CodeBuddy to the call that started it.
+func (s *State) joinAgent(id, call string) {
+	s.agentCalls.set(id, clip(call, maxText))
+	if t := s.tasks[id]; t != nil && t.toolUse == "" {
+		t.toolUse = clip(call, maxText)
+	}
+	if g := s.groups[call]; g != nil {
+		g.Task = clip(id, maxText)
+	}
+}
+
+// group counts a frame to its sub-agent.
+func (s *State) group(call string, seq uint64) {
+	g := s.groups[call]
+	if g == nil {
+		if len(s.groupList) >= maxSubagents {
+			return
+		}
+		g = &SubagentView{Call: clip(call, maxText), Parent: "unattached", FirstSeq: seq}
+		if s.calls.has(call) {
+			if g.Parent = s.calls.get(call); g.Parent == "" {
+				g.Parent = "main"
+			}
+		}
+		for _, t := range s.tasks {
+			if t.toolUse == g.Call {
+				g.Task = t.id
+				g.Name = t.desc
+			}
+		}
+		s.groups[call] = g
+		s.groupList = append(s.groupList, call)
+	}
+	g.Frames++
+}

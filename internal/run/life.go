@@ -1,0 +1,264 @@
+package run
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/cbcast/cbcast/internal/dialect"
+	"github.com/cbcast/cbcast/internal/event"
+)
+
+// applyEdge folds a fact of the edge.
+func (s *State) applyEdge(e *event.Event) {
+	switch e.Type {
+	case event.TypeStarted:
+		s.applyStarted(e)
+	case event.TypeSession:
+		var d event.Session
+		if json.Unmarshal(e.Data, &d) == nil {
+			s.setMain(clip(d.Session, maxText), e.Seq)
+		}
+	case event.TypeInput:
+		var d event.Input
+		if json.Unmarshal(e.Data, &d) == nil && d.Type == "user" {
+			s.inputSeen(e.Seq, clip(d.UUID, maxText))
+		}
+	case event.TypeGap:
+		var d event.Gap
+		if json.Unmarshal(e.Data, &d) == nil {
+			s.counts.GapFrames += d.Frames
+			s.counts.GapBytes += d.Bytes
+		}
+	case event.TypeStalled:
+		var d event.Stalled
+		if json.Unmarshal(e.Data, &d) == nil {
+			s.warn(e.Seq, "stalled", d.What)
+		}
+	case event.TypeConflict:
+		s.warn(e.Seq, "session_conflict", "")
+	case event.TypeCommand:
+		s.commandFact(e)
+	case event.TypeExited:
+		s.applyExited(e)
+	}
+}
+
+func (s *State) applyStarted(e *event.Event) {
+	var d event.Started
+	if json.Unmarshal(e.Data, &d) != nil {
+		return
+	}
+	s.started, s.startedAt = d, e.Time
+	switch n := dialect.Name(d.Dialect); n {
+	case dialect.Claude, dialect.CBC:
+		s.dialect = n
+	}
+	if s.started.Output == "" {
+		switch o := dialect.OutputOf(d.Argv); o {
+		case dialect.OutputText, dialect.OutputJSON:
+			s.started.Output = string(o)
+		}
+	}
+}
+
+func (s *State) applyExited(e *event.Event) {
+	var d event.Exited
+	if s.exit != nil || json.Unmarshal(e.Data, &d) != nil {
+		return
+	}
+	x := &ExitView{
+		Seq: e.Seq, Code: d.Code, Signal: clip(d.Signal, maxText), Ended: clip(d.Ended, maxText), Reason: clip(d.Reason, maxText),
+		Complete: d.Complete, Leftovers: d.Leftovers, DurationMS: d.DurationMS,
+	}
+	for _, sig := range d.Forwarded {
+		if len(x.Signals) < maxEvidence {
+			x.Signals = append(x.Signals, SignalView{clip(sig.Signal, maxText), clip(sig.From, maxText)})
+		}
+	}
+	if s.lost != nil {
+		s.lost.Resumed = true
+	}
+	s.exit = x
+	s.readDocument(e.Seq)
+	s.judgeExit()
+	s.doc = nil
+}
+
+// applyCTL folds a fact that the run's edge did not write.
+func (s *State) applyCTL(e *event.Event) {
+	switch e.Type {
+	case event.TypeLost:
+		var d struct {
+			Reason string `json:"reason"`
+		}
+		_ = json.Unmarshal(e.Data, &d) // a lost without a reason is one, too
+		s.lost = &LostView{Reason: clip(d.Reason, maxText), At: at(e.Time), Resumed: s.exit != nil}
+	case event.TypeResumed:
+		if s.lost != nil {
+			s.lost.Resumed = true
+		}
+	case event.TypeCommandFact:
+		s.commandFact(e)
+	}
+}
+
+// readDocument takes the result out of a one-shot run's document.
+func (s *State) readDocument(seq uint64) {
+	if s.frames > 0 || len(s.doc) == 0 {
+		return
+	}
+	f, ok := dialect.FinalResult(s.doc)
+	if !ok {
+		return
+	}
+	s.frames++ // its tail is no cut line
+	s.tail = 0
+	if id := f.Get("session_id").Text(); id != "" && s.main == "" {
+		s.setMain(clip(id, maxText), seq)
+	}
+	s.resultFrame(&event.Event{Seq: seq, Session: s.main, Time: s.now}, &f)
+}
+
+// Run is the run's id.
+func (s *State) Run() string { return s.run }
+
+// Dialect is the dialect as far as known.
+func (s *State) Dialect() dialect.Name { return s.dialect }
+
+// LastSeq is the seq of the last event applied.
+func (s *State) LastSeq() uint64 { return s.last }
+
+// Main is the main session id, "" while unknown.
+func (s *State) Main() string { return s.main }
+
+// Sessions lists the ids of all sessions seen, the main one first.
+func (s *State) Sessions() []string {
+	var ids []string
+	for _, v := range s.sessions {
+		if v.ID == s.main {
+			ids = slices.Insert(ids, 0, v.ID)
+		} else {
+			ids = append(ids, v.ID)
+		}
+	}
+	return ids
+}
+
+// Ended reports whether the exit of the child was seen.
+func (s *State) Ended() bool { return s.exit != nil }
+
+// Final reports whether nothing more is expected: the exit was seen.
+func (s *State) Final() bool { return s.exit != nil }
+
+// Lost reports whether the run's edge is gone and has not come back.
+func (s *State) Lost() bool { return s.exit == nil && s.lost != nil && !s.lost.Resumed }
+
+// Open counts what has begun and not ended. A user message that no turn covers
+// yet is an open turn.
+func (s *State) Open() Open { return s.open() }
+
+func (s *State) open() Open {
+	var o Open
+	for _, r := range s.rounds {
+		if r.turn != nil {
+			o.Turns++
+		}
+	}
+	for _, in := range s.pending {
+		if !in.mid || s.lastResult < in.seq {
+			o.Turns++
+		}
+	}
+	for _, t := range s.tasks {
+		if !t.ended && !(s.silent(t)) {
+			o.Tasks++
+		}
+	}
+	for _, a := range s.asks {
+		if a.open() {
+			o.Asks++
+		}
+	}
+	return o
+}
+
+// silent reports whether waiting for the task's end is no use between turns.
+func (s *State) silent(t *task) bool { return s.neverReports(t) && !s.working() }
+
+// Phase is the run's state word: starting, working, waiting, idle, done, lost.
+func (s *State) Phase() string {
+	switch {
+	case s.exit != nil:
+		return "done"
+	case s.Lost():
+		return "lost"
+	}
+	o := s.open()
+	switch {
+	case o.Asks > 0:
+		return "waiting"
+	case o.Turns > 0 || o.Tasks > 0:
+		return "working"
+	case s.frames == 0 && len(s.doc) == 0 && !s.inputsSeen:
+		return "starting"
+	}
+	return "idle"
+}
+
+// TurnsEnded counts the results so far that ended a turn or a wake-up, and the
+// turns that a next message showed to have ended without one.
+func (s *State) TurnsEnded() int { return s.results + s.closed }
+
+// LastTurnAborted reports whether the last result was an aborted one.
+func (s *State) LastTurnAborted() bool {
+	for _, t := range slices.Backward(s.turns) {
+		if t.results > 0 {
+			return t.abortedLast
+		}
+	}
+	return false
+}
+
+// TurnOpen reports whether a turn is being worked on.
+func (s *State) TurnOpen() bool { return s.working() }
+
+// OpenTasks lists the tasks that have not ended, oldest first.
+func (s *State) OpenTasks() []string {
+	var ids []string
+	for _, t := range s.taskList() {
+		if !t.ended {
+			ids = append(ids, t.id)
+		}
+	}
+	return ids
+}
+
+// InterruptibleTasks lists the open tasks that an interrupt ends: all but
+// background shells, which outlive it in both dialects.
+func (s *State) InterruptibleTasks() []string {
+	var ids []string
+	for _, t := range s.taskList() {
+		if !t.ended && !survives(t) {
+			ids = append(ids, t.id)
+		}
+	}
+	return ids
+}
+
+// TaskEnded reports whether a task of that id is known, and whether it has ended.
+func (s *State) TaskEnded(id string) (known, ended bool) {
+	t := s.tasks[id]
+	return t != nil, t != nil && t.ended
+}
+
+// TaskStatus is the status of a task, "" where it is not known.
+func (s *State) TaskStatus(id string) string {
+	if t := s.tasks[id]; t != nil {
+		return t.status
+	}
+	return ""
+}
+
+// CI returns the labels of the CI system that the run was started by.
+func (s *State) CI() map[string]string { return maps.Clone(s.started.CI) }

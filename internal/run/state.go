@@ -1,0 +1,358 @@
+package run
+
+import (
+	"strings"
+	"time"
+
+	"github.com/cbcast/cbcast/internal/dialect"
+	"github.com/cbcast/cbcast/internal/event"
+)
+
+// Bounds. What no longer fits is counted in [Dropped], the oldest finished first.
+const (
+	maxTurns      = 256  // a long chat; totals go on
+	maxTasks      = 512  // a run of an hour starts some dozens
+	maxAgents     = 1024 // of one workflow
+	maxAsks       = 256  // closed ones go first
+	maxSessions   = 64
+	maxCommands   = 128
+	maxInterrupts = 64
+	maxWarnings   = 64
+	maxTypes      = 128  // ce-types are from a fixed list, shorter than this
+	maxSubagents  = 256  // groups of frames by parent_tool_use_id
+	maxUUIDs      = 4096 // a repeat comes within a turn or after a compaction
+	maxCalls      = 4096 // tool_use ids whose owner is remembered
+	maxLabels     = 256  // workflow names by tool_use id
+	maxPending    = 1024 // user messages not yet covered by a turn
+	maxModels     = 64
+	maxText       = 400     // bytes of any text taken from a frame
+	maxResultText = 4 << 10 // of the last result
+	maxStructured = 64 << 10
+	maxDocument   = 8 << 20 // output of a one-shot run in format json
+)
+
+// State is one run, folded from its events. It is not safe for concurrent use.
+// The zero State is not ready: use [New].
+type State struct {
+	run, tenant string
+	dialect     dialect.Name
+	started     event.Started
+	startedAt   time.Time
+	childVer    string
+	model, mode string
+
+	now  time.Time // of the last event
+	last uint64    // its seq
+	join event.Joiner
+
+	main     string
+	sessions []*SessionView
+
+	turns      []*turn
+	turnCount  int
+	rounds     map[string]*round // open or about to open, by session
+	pending    []input           // user messages that no turn covers yet
+	inputsSeen bool
+	results    int    // rounds that a result ended
+	closed     int    // rounds that ended without one
+	lastResult uint64 // seq
+	woke       int    // turn whose task ended since the last result
+
+	tasks      map[string]*task
+	taskOrder  []string
+	hasList    map[string]bool // task ids seen in a background_tasks_changed
+	labels     store           // tool_use id → workflow label
+	asks       []*ask
+	groups     map[string]*SubagentView
+	groupList  []string
+	agentCalls store // task id of a CodeBuddy Agent → tool_use id
+	calls      store // tool_use id → owner call, "" is main
+	uuids      store
+
+	use        usage
+	result     *ResultView
+	interrupts []*interrupt
+	commands   []*CommandView
+	warnings   []Warning
+	counts     Counts
+
+	frames  int    // lines on stdout that are frames
+	tail    uint64 // seq of a cut tail on stdout
+	doc     []byte // raw stdout, while it may be a document
+	docOver bool
+	ending  evidence
+	exit    *ExitView
+	lost    *LostView
+	dropped Dropped
+}
+
+// New returns the state of a run of which nothing is known yet.
+func New(runID string) *State {
+	return &State{
+		run: runID, dialect: dialect.Unknown, rounds: map[string]*round{}, tasks: map[string]*task{},
+		hasList: map[string]bool{}, groups: map[string]*SubagentView{},
+		labels: store{max: maxLabels}, calls: store{max: maxCalls}, agentCalls: store{max: maxLabels}, uuids: store{max: maxUUIDs},
+		counts: Counts{Frames: map[string]int{}, Types: map[string]int{}},
+		join:   event.Joiner{},
+		use:    usage{sessions: map[string]totals{}, models: map[string]ModelUsage{}},
+	}
+}
+
+// Apply folds one event. Events of the run come in the order of their seq, facts
+// from CTL at any time. An event that was applied before (its seq is not new)
+// changes nothing. e and its data may be reused after the call.
+func (s *State) Apply(e *event.Event) {
+	if e.Seq == 0 {
+		s.applyCTL(e)
+		return
+	}
+	if e.Seq < s.last || e.Seq == s.last && e.Part.IsZero() {
+		return
+	}
+	if s.last > 0 && e.Seq > s.last+1 {
+		s.counts.Missing += e.Seq - s.last - 1
+	}
+	s.last = e.Seq
+	whole, _, broken := s.join.Add(e)
+	if broken != nil {
+		s.applyWhole(broken)
+	}
+	if whole != nil {
+		s.applyWhole(whole)
+	}
+}
+
+func (s *State) applyWhole(e *event.Event) {
+	if !e.Time.IsZero() {
+		s.now = e.Time
+	}
+	if s.tenant == "" {
+		s.tenant = e.Tenant
+	}
+	s.counts.Redacted += len(e.Redacted)
+	if e.Stream == event.Edge {
+		s.applyEdge(e)
+		return
+	}
+	s.counts.Frames[stream(e.Stream)]++
+	s.countType(e.Type)
+	switch e.Stream {
+	case event.Out:
+		s.applyOut(e)
+	case event.In:
+		s.applyIn(e)
+	case event.Err, event.Edge:
+	}
+}
+
+// stream keeps the keys of Counts.Frames to the known ones.
+func stream(s event.Stream) string {
+	switch s {
+	case event.Out, event.Err, event.In:
+		return string(s)
+	}
+	return "other"
+}
+
+func (s *State) countType(ceType string) {
+	name := strings.TrimPrefix(ceType, event.TypePrefix)
+	if _, rest, ok := strings.Cut(name, "."); ok {
+		name = rest
+	}
+	if _, ok := s.counts.Types[name]; !ok && len(s.counts.Types) >= maxTypes {
+		name = "other"
+	}
+	s.counts.Types[clip(name, maxText)]++
+}
+
+// applyOut folds one line of the child's stdout.
+func (s *State) applyOut(e *event.Event) {
+	if e.ContentType != event.JSON && e.ContentType != event.NDJSON {
+		s.applyRaw(e)
+		return
+	}
+	s.frames++
+	s.doc = nil
+	if d := dialect.FromType(e.Type); d != dialect.Unknown {
+		s.dialect = d
+	}
+	if e.Session != "" {
+		s.sessionSeen(e.Session, e.Seq)
+	}
+	if strings.HasSuffix(e.Type, ".stream_event") {
+		s.spoke(e.Seq, e.Session, e.Parent)
+		return
+	}
+	f, ok := dialect.Parse(e.Data)
+	if !ok {
+		return
+	}
+	if f.Dup {
+		s.counts.Ambiguous++
+	}
+	switch f.Type {
+	case "system":
+		s.system(e, &f)
+	case "assistant":
+		s.assistant(e, &f)
+	case "user":
+		s.user(e, &f)
+	case "result":
+		s.resultFrame(e, &f)
+	case "control_request":
+		s.childRequest(e, &f)
+	case "control_response":
+		s.ack(e, &f)
+	case "control_cancel_request":
+		s.cancelAsk(e, &f)
+	case "command_lifecycle":
+		s.lifecycle(&f)
+	case "conversation_reset":
+		s.reset(&f, e.Seq)
+	case "error":
+		s.warn(e.Seq, "error", f.Get("error").Text())
+	}
+}
+
+// applyRaw keeps what may be the document of a one-shot run, and remembers a tail.
+func (s *State) applyRaw(e *event.Event) {
+	s.tail = 0
+	if e.Cut && len(e.Data) > 0 {
+		s.tail = e.Seq
+	}
+	if s.frames > 0 || s.docOver || s.started.Output == string(dialect.OutputText) {
+		return
+	}
+	if len(s.doc)+len(e.Data) > maxDocument {
+		s.doc, s.docOver = nil, true
+		return
+	}
+	s.doc = append(s.doc, e.Data...)
+	if !e.Cut {
+		s.doc = append(s.doc, '\n')
+	}
+}
+
+func (s *State) system(e *event.Event, f *dialect.Frame) {
+	switch f.Subtype {
+	case "init":
+		s.initFrame(e, f)
+	case "status":
+		s.status(e, f)
+	case "task_started":
+		s.taskStarted(e, f)
+	case "task_progress":
+		s.taskProgress(e, f)
+	case "task_updated":
+		s.taskUpdated(e, f)
+	case "task_notification":
+		s.taskNotification(e, f)
+	case "background_tasks_changed":
+		s.tasksChanged(e, f)
+	case "api_retry":
+		s.counts.Retries++
+	}
+}
+
+func (s *State) initFrame(e *event.Event, f *dialect.Frame) {
+	if e.Session == s.main || s.main == "" {
+		if v := f.Get("claude_code_version").Text(); v != "" {
+			s.childVer = clip(v, maxText)
+		}
+		s.model = clip(f.Get("model").Text(), maxText)
+		s.mode = clip(f.Get("permissionMode").Text(), maxText)
+	}
+	s.opening(e.Session, e.Seq)
+}
+
+func (s *State) warn(seq uint64, what, text string) {
+	if len(s.warnings) < maxWarnings {
+		s.warnings = append(s.warnings, Warning{seq, what, clip(text, maxText)})
+	}
+}
+
+// sessionSeen lists a session id; the first one is main until a fact or a frame
+// says otherwise (see the package dialect for the rule).
+func (s *State) sessionSeen(id string, seq uint64) *SessionView {
+	for _, v := range s.sessions {
+		if v.ID == id {
+			return v
+		}
+	}
+	if len(s.sessions) >= maxSessions {
+		s.counts.SessionsIgnore++
+		return &SessionView{ID: id, Role: "agent", FirstSeq: seq}
+	}
+	v := &SessionView{ID: clip(id, maxText), Role: "agent", FirstSeq: seq}
+	s.sessions = append(s.sessions, v)
+	return v
+}
+
+// setMain makes id the main session.
+func (s *State) setMain(id string, seq uint64) {
+	if id == "" || id == s.main {
+		return
+	}
+	if s.main != "" {
+		if old := s.sessionSeen(s.main, seq); old.Role == "main" {
+			old.Role = "former"
+		}
+	}
+	s.main = id
+	s.sessionSeen(id, seq).Role = "main"
+}
+
+func (s *State) reset(f *dialect.Frame, seq uint64) {
+	s.setMain(f.Get("new_conversation_id").Text(), seq)
+}
+
+// repeated reports whether a frame with this uuid was seen before.
+func (s *State) repeated(f *dialect.Frame) bool {
+	v := f.Get("uuid")
+	if len(v) <= 2 || !v.IsString() {
+		return false
+	}
+	key := f.Type + "/" + v.Text()
+	if s.uuids.has(key) {
+		s.counts.Repeats++
+		return true
+	}
+	s.uuids.set(key, "")
+	return false
+}
+
+// clip cuts a text for display; a cut rune becomes U+FFFD.
+func clip(t string, n int) string {
+	if len(t) > n {
+		t = t[:n] + "…"
+	}
+	return strings.ToValidUTF8(t, "\ufffd")
+}
+
+// store is a bounded map of strings that forgets the oldest key.
+type store struct {
+	max   int
+	m     map[string]string
+	order []string
+}
+
+func (st *store) has(k string) bool { _, ok := st.m[k]; return ok }
+
+func (st *store) get(k string) string { return st.m[k] }
+
+func (st *store) set(k, v string) {
+	if k == "" {
+		return
+	}
+	if _, ok := st.m[k]; !ok {
+		if st.m == nil {
+			st.m = map[string]string{}
+		}
+		if len(st.order) >= st.max {
+			delete(st.m, st.order[0])
+			st.order = st.order[1:]
+		}
+		st.order = append(st.order, k)
+	}
+	st.m[k] = v
+}

@@ -1,0 +1,79 @@
+package run
+
+import "github.com/cbcast/cbcast/internal/dialect"
+
+// totals is what a result restates. Claude Code's cost is a running total of
+// the process and its usage is that of one turn; CodeBuddy's cost and usage are
+// running totals of the session (measured with 2.117 and 2.163: 11, 22, 33
+// tokens for three equal turns).
+type totals struct {
+	cost   float64
+	tokens Tokens
+}
+
+type usage struct {
+	cost     float64
+	tokens   Tokens
+	sessions map[string]totals // by session; "" is the process
+	models   map[string]ModelUsage
+}
+
+// count adds a result to its turn and to the run, nothing twice. A total that
+// goes down inside one process adds nothing and is a warning.
+func (s *State) count(session string, f *dialect.Frame, t *turn) {
+	costKey := ""
+	if s.dialect == dialect.CBC {
+		costKey = session
+	}
+	before, known := s.use.sessions[costKey]
+	if !known && len(s.use.sessions) >= maxSessions {
+		return
+	}
+	after := totals{cost: f.Get("total_cost_usd").Float(), tokens: tokensOf(f.Get("usage"))}
+	if after.cost < before.cost {
+		s.warn(s.lastResult, "cost_went_down", "")
+		after.cost = before.cost
+	}
+	t.cost += after.cost - before.cost
+	s.use.cost += after.cost - before.cost
+	add := after.tokens
+	if s.dialect == dialect.CBC {
+		add = Tokens{
+			Input: rise(before.tokens.Input, after.tokens.Input), Output: rise(before.tokens.Output, after.tokens.Output),
+			CacheRead:   rise(before.tokens.CacheRead, after.tokens.CacheRead),
+			CacheCreate: rise(before.tokens.CacheCreate, after.tokens.CacheCreate),
+		}
+	}
+	t.tokens.add(add)
+	s.use.tokens.add(add)
+	s.use.sessions[costKey] = after
+	for k, v := range f.Get("modelUsage").Fields {
+		name := clip(string(k), maxText)
+		if _, ok := s.use.models[name]; !ok && len(s.use.models) >= maxModels {
+			continue
+		}
+		s.use.models[name] = ModelUsage{
+			Tokens: Tokens{
+				Input: v.Get("inputTokens").Int(), Output: v.Get("outputTokens").Int(),
+				CacheRead: v.Get("cacheReadInputTokens").Int(), CacheCreate: v.Get("cacheCreationInputTokens").Int(),
+			},
+			CostUSD: v.Get("costUSD").Float(),
+		}
+	}
+}
+
+func rise(before, after int64) int64 { return max(0, after-before) }
+
+func (t *Tokens) add(u Tokens) {
+	t.Input += u.Input
+	t.Output += u.Output
+	t.CacheRead += u.CacheRead
+	t.CacheCreate += u.CacheCreate
+}
+
+func tokensOf(v dialect.Value) Tokens {
+	return Tokens{
+		Input: v.Get("input_tokens").Int(), Output: v.Get("output_tokens").Int(),
+		CacheRead: v.Get("cache_read_input_tokens").Int(), CacheCreate: v.Get("cache_creation_input_tokens").Int(),
+	}
+}
