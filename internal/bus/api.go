@@ -154,11 +154,11 @@ func (b *Bus) publish(ctx context.Context, m *nats.Msg) (pubAck, error) {
 // A pubAck is every answer a stream gives to a publisher: the PubAck of one
 // message or of a batch, and the flow messages of fast-ingest (ADR-50).
 type pubAck struct {
-	Type      string    `json:"type"`     // ack, gap, err; "" is a PubAck
-	Seq       uint64    `json:"seq"`      // of the batch in a flow message, else of the stream
-	Messages  int       `json:"msgs"`     // how often the server acknowledges from now on
-	Batch     string    `json:"batch"`    // of a batch's PubAck
-	Count     uint64    `json:"count"`    // how many of the batch are stored
+	Type      string    `json:"type"`  // ack, gap, err; "" is a PubAck
+	Seq       uint64    `json:"seq"`   // of the batch in a flow message, else of the stream
+	Messages  int       `json:"msgs"`  // how often the server acknowledges from now on
+	Batch     string    `json:"batch"` // of a batch's PubAck
+	Count     uint64    `json:"count"` // how many of the batch are stored
 	Duplicate bool      `json:"duplicate"`
 	Stream    string    `json:"stream"`
 	Error     *apiError `json:"error"`

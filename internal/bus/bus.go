@@ -46,19 +46,33 @@ type Bus struct {
 	mu     sync.Mutex // guards the rest
 	cur    *link      // nil while there is no connection
 	gens   uint64
-	lost   chan struct{} // closed and replaced whenever a connection is won
+	came   chan struct{} // closed and replaced whenever a connection is won
 	err    error         // why there is no connection, or the last thing the server refused
 	closed bool
 	maxAge time.Duration // of the events, once known
+	sock   net.Conn      // under the connection
 }
 
 // A link is one unbroken stretch of a connection.
 type link struct {
-	nc   *nats.Conn
-	js   jetstream.JetStream
-	gen  uint64
-	down chan struct{} // closed when it breaks
+	nc  *nats.Conn
+	js  jetstream.JetStream
+	gen uint64
+
+	// ctx ends when the connection breaks.
+	ctx context.Context
+	end context.CancelFunc
 }
+
+// with returns a context that ends with ctx and with the link.
+func (l *link) with(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(l.ctx, func() { cancel(errBroken) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// errBroken is the cause of a context that ended with its connection.
+var errBroken = fmt.Errorf("%w: connection lost", ErrUnavailable)
 
 // Open starts to connect and returns at once: whether and when the bus can be
 // reached changes nothing for the caller but what the methods return. The error
@@ -71,7 +85,7 @@ func Open(cfg Config, log *slog.Logger) (*Bus, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bus: %w", err)
 	}
-	b := &Bus{cfg: cfg, log: log, opts: opts, lost: make(chan struct{})}
+	b := &Bus{cfg: cfg, log: log, opts: opts, came: make(chan struct{})}
 	ctx, stop := context.WithCancel(context.Background())
 	b.stop = stop
 	b.wg.Go(func() { b.keep(ctx) }) // ends by Close
@@ -98,10 +112,15 @@ func (b *Bus) Close() {
 	b.mu.Lock()
 	if !b.closed {
 		b.closed = true
-		close(b.lost)
+		close(b.came)
 	}
+	sock := b.sock
 	b.mu.Unlock()
 	b.stop()
+	if sock != nil {
+		// A write to a server that takes nothing would hold the client library up.
+		_ = sock.Close()
+	}
 	b.wg.Wait()
 }
 
@@ -150,7 +169,7 @@ func (b *Bus) MaxPayload() int {
 func (b *Bus) link(ctx context.Context) (*link, error) {
 	for {
 		b.mu.Lock()
-		l, won, closed, err := b.cur, b.lost, b.closed, b.err
+		l, won, closed, err := b.cur, b.came, b.closed, b.err
 		b.mu.Unlock()
 		switch {
 		case closed:
@@ -219,14 +238,14 @@ func (b *Bus) keep(ctx context.Context) {
 
 func (b *Bus) dial(ctx context.Context, gone chan struct{}) (*nats.Conn, error) {
 	opts := append([]nats.Option{
-		nats.SetCustomDialer(ctxDialer{ctx}),
+		nats.SetCustomDialer(dialer{ctx, b}),
 		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) { b.broke(nc, err) }),
 		nats.ReconnectHandler(b.won),
 		nats.ClosedHandler(func(*nats.Conn) { close(gone) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { b.complain(err) }),
 	}, b.opts...)
 	if b.cfg.InProcess != nil {
-		opts = append(opts, nats.InProcessServer(b.cfg.InProcess))
+		opts = append(opts, nats.InProcessServer(dialer{ctx, b}))
 	}
 	url := b.cfg.URL
 	if url == "" {
@@ -249,13 +268,14 @@ func (b *Bus) won(nc *nats.Conn) {
 		return
 	}
 	if b.cur != nil {
-		close(b.cur.down)
+		b.cur.end()
 	}
 	b.gens++
 	b.err = nil
-	b.cur = &link{nc: nc, js: js, gen: b.gens, down: make(chan struct{})}
-	close(b.lost)
-	b.lost = make(chan struct{})
+	b.cur = &link{nc: nc, js: js, gen: b.gens}
+	b.cur.ctx, b.cur.end = context.WithCancel(context.Background())
+	close(b.came)
+	b.came = make(chan struct{})
 	b.log.Debug("bus connected", "server", nc.ConnectedUrlRedacted(), "generation", b.gens)
 }
 
@@ -267,7 +287,7 @@ func (b *Bus) broke(nc *nats.Conn, err error) {
 	}
 	b.err = err
 	if b.cur != nil && b.cur.nc == nc {
-		close(b.cur.down)
+		b.cur.end()
 		b.cur = nil
 		b.log.Debug("bus connection lost", "error", err)
 	}
@@ -289,10 +309,33 @@ func backoff(n int) time.Duration {
 	return d/2 + rand.N(d/2)
 }
 
-// ctxDialer ends a dial when the bus is closed.
-type ctxDialer struct{ ctx context.Context }
+// A dialer makes the sockets, so that Close can end a dial and a write.
+type dialer struct {
+	ctx context.Context
+	b   *Bus
+}
 
-func (d ctxDialer) Dial(network, address string) (net.Conn, error) {
+func (d dialer) Dial(network, address string) (net.Conn, error) {
 	nd := net.Dialer{Timeout: dialTimeout}
-	return nd.DialContext(d.ctx, network, address)
+	c, err := nd.DialContext(d.ctx, network, address)
+	return d.keep(c, err)
+}
+
+func (d dialer) InProcessConn() (net.Conn, error) {
+	c, err := d.b.cfg.InProcess.InProcessConn()
+	return d.keep(c, err)
+}
+
+func (d dialer) keep(c net.Conn, err error) (net.Conn, error) {
+	if err != nil {
+		return nil, err
+	}
+	d.b.mu.Lock()
+	defer d.b.mu.Unlock()
+	if d.b.closed {
+		_ = c.Close()
+		return nil, ErrClosed
+	}
+	d.b.sock = c
+	return c, nil
 }

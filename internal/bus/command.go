@@ -198,8 +198,8 @@ func (w *commandReader) read(ctx context.Context, l *link, failed *int) error {
 				<-hints
 			}
 		case <-check.C:
-		case <-l.down:
-			return fmt.Errorf("%w: connection lost", ErrUnavailable)
+		case <-l.ctx.Done():
+			return errBroken
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -31,6 +31,11 @@ var (
 	// ErrClosed is returned after [Bus.Close].
 	ErrClosed = errors.New("bus closed")
 
+	// ErrOneByOne is what [Publisher.Notice] hears when events go out one at a
+	// time, each waiting for its acknowledgement, because the server or the stream
+	// does not take batches.
+	ErrOneByOne = errors.New("publishing one event at a time")
+
 	// ErrDone is returned by [Source.Wait] when the source has ended and the
 	// event waited for will never exist.
 	ErrDone = errors.New("no more events")

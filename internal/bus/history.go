@@ -199,8 +199,8 @@ func (b *Bus) batch(ctx context.Context, stream string, req getRequest, fn func(
 				return err
 			}
 			timer.Reset(requestTimeout)
-		case <-l.down:
-			return fmt.Errorf("%w: connection lost", ErrUnavailable)
+		case <-l.ctx.Done():
+			return errBroken
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-timer.C:

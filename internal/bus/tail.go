@@ -151,24 +151,12 @@ func (t *tail) maybeReady() {
 }
 
 func (t *tail) read(ctx context.Context, l *link, it jetstream.MessagesContext, fn func(*stored) error) error {
-	// Next does not see the connection break, so its context does.
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := l.with(ctx) // Next does not see a connection break
 	defer cancel()
-	done := make(chan struct{})
-	watch := make(chan struct{})
-	go func() { // ends with this call
-		defer close(watch)
-		select {
-		case <-l.down:
-			cancel()
-		case <-done:
-		}
-	}()
-	defer func() { close(done); <-watch }()
 	for want := uint64(1); ; want++ {
 		m, err := it.Next(jetstream.NextContext(ctx))
 		if err != nil {
-			return asErr(context.Background(), fmt.Errorf("read %s: %w", t.stream, err))
+			return asErr(ctx, fmt.Errorf("read %s: %w", t.stream, err))
 		}
 		meta, err := m.Metadata()
 		if err != nil {
