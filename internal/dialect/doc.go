@@ -32,8 +32,8 @@
 //
 // A frame's session is its own session_id; a control_request without one has it
 // in _meta.baggage (CodeBuddy); anything else belongs to the main session, "" while
-// that is unknown. The main session is that of the first init before the first
-// assistant or result frame; CodeBuddy's sub-agents write init frames with ids of
+// that is unknown. The main session is that of the first init (or of the first
+// assistant or result frame, where none came before); CodeBuddy's sub-agents write init frames with ids of
 // their own, which are never taken over; Claude Code changes it by
 // conversation_reset (its init frames follow).
 // A frame's task is its own task_id; a frame with parent_tool_use_id belongs to the

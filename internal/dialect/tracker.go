@@ -39,6 +39,7 @@ type Tracker struct {
 	sessions  cache
 	taskIDs   cache
 	traces    cache
+	parents   cache
 }
 
 // NewTracker returns a tracker for a child of dialect d.
@@ -76,8 +77,11 @@ func (t *Tracker) Classify(stream event.Stream, line []byte, cut bool) Class {
 		t.learn(&f)
 	}
 	c := Class{
-		Kind: t.kindOf(stream, &f), Parent: f.field(keyParent).Text(), ContentType: event.JSON,
+		Kind: t.kindOf(stream, &f), Parent: t.parents.text(f.field(keyParent)), ContentType: event.JSON,
 		Frame: true, Ambiguous: f.Dup,
+	}
+	if c.Parent != "" && f.OwnResult() {
+		c.Parent = ""
 	}
 	c.Type = typeOf(t.dialect, f.Type, f.Subtype)
 	t.trace(&f, &c)
@@ -214,6 +218,22 @@ func (t *Tracker) followTask(f *Frame, task string) {
 	}
 }
 
+// OwnResult reports whether a user frame names as its parent the very call whose
+// result it is: CodeBuddy 2.117 does so in the main session. Such a frame is no
+// sub-agent's.
+func (f *Frame) OwnResult() bool {
+	parent := f.field(keyParent)
+	if f.Type != typeUser || len(parent) <= 2 || !parent.IsString() {
+		return false
+	}
+	for item := range f.field(keyMessage).Get("content").Items {
+		if bytes.Equal(item.Get("tool_use_id"), parent) {
+			return true
+		}
+	}
+	return false
+}
+
 var taskIDMark = []byte("task_id: agent-")
 
 // joinAgents reads "task_id: agent-…" from the tool_result that answers the call
@@ -254,126 +274,4 @@ func AgentTask(content Value) string {
 		end = len(rest)
 	}
 	return rest[:end]
-}
-
-// mainSession decides which session is the run's own. CodeBuddy writes init
-// frames of sub-agents with their own ids among the rest: the first init before
-// any assistant or result frame counts, a result confirms it, no later init
-// replaces it. Claude Code changes it with a conversation_reset only.
-type mainSession struct {
-	id        string
-	spoken    bool // an assistant or result frame was seen
-	own       bool // one of them was of session id
-	confirmed bool // a result of session id was seen
-}
-
-func (m *mainSession) see(f *Frame, d Name) {
-	v := f.field(keySession)
-	switch f.Type {
-	case typeSystem:
-		if f.Subtype != subInit || len(v) <= 2 {
-			return
-		}
-		if m.id == "" && !m.spoken {
-			m.id = v.Text()
-		} else if d == Claude && string(v.inner()) != m.id {
-			*m = mainSession{id: v.Text()}
-		}
-	case typeAssistant, typeStreamEvent, typeResult:
-		if len(v) <= 2 {
-			return
-		}
-		same := string(v.inner()) == m.id
-		if m.id == "" || !same && !m.own && f.Type == typeResult {
-			m.id, same = v.Text(), true
-		}
-		m.spoken, m.own = true, m.own || same
-		m.confirmed = m.confirmed || same && f.Type == typeResult
-	case typeReset:
-		if id := f.Get("new_conversation_id").Text(); id != "" {
-			*m = mainSession{id: id}
-		}
-	}
-}
-
-// cache keeps the last text seen, so that an id that repeats costs no allocation.
-type cache [2]struct {
-	raw  []byte
-	text string
-}
-
-func (c *cache) text(v Value) string {
-	if len(v) == 0 {
-		return ""
-	}
-	if bytes.Equal(c[0].raw, v) {
-		return c[0].text
-	}
-	c[0], c[1] = c[1], c[0]
-	if bytes.Equal(c[0].raw, v) {
-		return c[0].text
-	}
-	c[0].raw = append(c[0].raw[:0], v...)
-	c[0].text = v.Text()
-	return c[0].text
-}
-
-// joins is a bounded map that forgets the oldest key.
-type joins struct {
-	max   int
-	m     map[string]string
-	order []string
-}
-
-func (j *joins) get(key string) string { return j.m[key] }
-
-func (j *joins) set(key, value string) {
-	if key == "" || value == "" {
-		return
-	}
-	if _, ok := j.m[key]; !ok {
-		if j.m == nil {
-			j.m = map[string]string{}
-		}
-		if len(j.order) >= j.max {
-			delete(j.m, j.order[0])
-			j.order = j.order[1:]
-		}
-		j.order = append(j.order, key)
-	}
-	j.m[key] = value
-}
-
-// idSet is a bounded set of request ids by their exact text.
-type idSet struct {
-	max int
-	ids []string
-}
-
-func (s *idSet) has(id Value) bool {
-	for _, have := range s.ids {
-		if have == string(id) {
-			return len(id) > 0
-		}
-	}
-	return false
-}
-
-func (s *idSet) add(id Value) {
-	if len(id) == 0 || s.has(id) {
-		return
-	}
-	if len(s.ids) >= s.max {
-		s.ids = s.ids[1:]
-	}
-	s.ids = append(s.ids, string(id))
-}
-
-func (s *idSet) remove(id Value) {
-	for i, have := range s.ids {
-		if have == string(id) {
-			s.ids = append(s.ids[:i], s.ids[i+1:]...)
-			return
-		}
-	}
 }

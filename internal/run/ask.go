@@ -1,8 +1,6 @@
 package run
 
 import (
-	"strings"
-
 	"github.com/cbcast/cbcast/internal/dialect"
 	"github.com/cbcast/cbcast/internal/event"
 )
@@ -28,10 +26,10 @@ func (s *State) openAsk(e *event.Event, req dialect.Value, id dialect.Value, sub
 	if a := s.askByID(id); a != nil {
 		return // told again after a second initialize
 	}
-	a := &ask{id: string(id)}
+	a := &ask{id: boundID(string(id))}
 	a.AskView = AskView{
-		ID: clip(idText(id), maxText), Kind: askKind(subtype, req), Tool: clip(req.Get("tool_name").Text(), maxText),
-		ToolUseID: clip(req.Get("tool_use_id").Text(), maxText), Session: e.Session, Task: e.Task,
+		ID: boundID(idText(id)), Kind: askKind(subtype, req), Tool: clip(req.Get("tool_name").Text(), maxText),
+		ToolUseID: boundID(req.Get("tool_use_id").Text()), Session: e.Session, Task: e.Task,
 		State: "open", Ambiguous: ambiguous, OpenedSeq: e.Seq, OpenedAt: at(s.now),
 	}
 	if ambiguous {
@@ -84,7 +82,7 @@ func askKind(subtype string, req dialect.Value) string {
 
 func (s *State) askByID(id dialect.Value) *ask {
 	for _, a := range s.asks {
-		if len(id) > 0 && a.id == string(id) {
+		if len(id) > 0 && a.id == boundID(string(id)) {
 			return a
 		}
 	}
@@ -238,112 +236,4 @@ func (s *State) waitingFor() string {
 		}
 	}
 	return ""
-}
-
-// assistant reads an assistant frame.
-func (s *State) assistant(e *event.Event, f *dialect.Frame) {
-	again := s.repeated(f)
-	parent := f.Get("parent_tool_use_id").Text()
-	r := s.spoke(e.Seq, e.Session, parent)
-	if again {
-		return
-	}
-	s.counts.Messages++
-	for item := range f.Get("message").Get("content").Items {
-		switch item.Get("type").Text() {
-		case "tool_use":
-			s.toolUse(item, parent)
-		case "text":
-			if r == nil {
-				continue
-			}
-			said := strings.TrimSpace(item.Get("text").Text()) == "Interrupted by user"
-			if said && s.interruptSince(r.first) != nil {
-				r.cut, r.text = true, false
-			} else if r.cut {
-				r.text = true
-			}
-		}
-	}
-}
-
-// toolUse notes a call: who made it, and the name of a workflow it starts.
-func (s *State) toolUse(item dialect.Value, parent string) {
-	id := item.Get("id").Text()
-	if id == "" || s.calls.has(id) {
-		return
-	}
-	s.counts.ToolCalls++
-	s.calls.set(id, clip(parent, maxText))
-	in := item.Get("input")
-	name := item.Get("name").Text()
-	if name == "DeferExecuteTool" {
-		name, in = in.Get("toolName").Text(), in.Get("params")
-	}
-	if name == "Workflow" {
-		if label := workflowLabel(in.Get("script").Text()); label != "" {
-			s.labels.set(id, label)
-		}
-	}
-}
-
-// user reads a user frame of the child: tool results, replays, notes.
-func (s *State) user(e *event.Event, f *dialect.Frame) {
-	again := s.repeated(f)
-	parent := f.Get("parent_tool_use_id").Text()
-	replay := f.Get("isReplay").True()
-	results := 0
-	for item := range f.Get("message").Get("content").Items {
-		if item.Get("type").Text() != "tool_result" {
-			continue
-		}
-		results++
-		s.askToolResult(item.Get("tool_use_id").Text(), e.Seq)
-		if id := dialect.AgentTask(item.Get("content")); id != "" && s.dialect == dialect.CBC {
-			s.joinAgent(id, item.Get("tool_use_id").Text())
-		}
-	}
-	if !again && !replay && results > 0 {
-		// CodeBuddy 2.117 names the call as the parent of its own result.
-		if parent != "" && s.calls.has(parent) && s.dialect == dialect.CBC && s.groups[parent] == nil {
-			parent = ""
-		}
-		s.spoke(e.Seq, e.Session, parent)
-	}
-}
-
-// joinAgent links a background Agent of CodeBuddy to the call that started it.
-func (s *State) joinAgent(id, call string) {
-	s.agentCalls.set(id, clip(call, maxText))
-	if t := s.tasks[id]; t != nil && t.toolUse == "" {
-		t.toolUse = clip(call, maxText)
-	}
-	if g := s.groups[call]; g != nil {
-		g.Task = clip(id, maxText)
-	}
-}
-
-// group counts a frame to its sub-agent.
-func (s *State) group(call string, seq uint64) {
-	g := s.groups[call]
-	if g == nil {
-		if len(s.groupList) >= maxSubagents {
-			return
-		}
-		g = &SubagentView{Call: clip(call, maxText), Parent: "unattached", FirstSeq: seq}
-		if s.calls.has(call) {
-			if g.Parent = s.calls.get(call); g.Parent == "" {
-				g.Parent = "main"
-			}
-		}
-		for _, t := range s.tasks {
-			if t.toolUse == g.Call {
-				g.Task = t.id
-				g.Name = t.desc
-			}
-		}
-		s.groups[call] = g
-		s.groupList = append(s.groupList, call)
-	}
-	g.Frames++
 }

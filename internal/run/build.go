@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/cbcast/cbcast/internal/dialect"
 )
 
 // MarshalJSON writes the state as its [View].
@@ -31,12 +33,7 @@ func (s *State) View() View {
 	if v.State == "waiting" {
 		v.WaitingFor = s.waitingFor()
 	}
-	v.Versions = map[string]string{}
-	for name, version := range map[string]string{"cbcast": s.started.Version, "child": s.childVer} {
-		if version != "" {
-			v.Versions[name] = version
-		}
-	}
+	v.Versions = s.versions()
 	v.Counts.Frames, v.Counts.Types = maps.Clone(s.counts.Frames), maps.Clone(s.counts.Types)
 	v.Counts.AgentsFailed = 0
 	for _, x := range s.sessions {
@@ -66,6 +63,7 @@ func (s *State) viewRest(v *View) {
 		v.Subagents = append(v.Subagents, *s.groups[call])
 	}
 	v.Usage = UsageView{CostUSD: s.use.cost, Tokens: s.use.tokens, Models: maps.Clone(s.use.models)}
+	v.Usage.IncludesEarlier = s.dialect == dialect.CBC && s.resumed()
 	if s.result != nil {
 		r := *s.result
 		v.Result = &r

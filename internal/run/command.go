@@ -35,7 +35,7 @@ func (s *State) applyIn(e *event.Event) {
 	}
 	switch f.Type {
 	case "user":
-		s.inputSeen(e.Seq, clip(f.Get("uuid").Text(), maxText))
+		s.inputSeen(e.Seq, boundID(f.Get("uuid").Text()))
 	case "control_request":
 		s.hostRequest(e, &f)
 	case "control_response":
@@ -44,6 +44,7 @@ func (s *State) applyIn(e *event.Event) {
 }
 
 func (s *State) hostRequest(e *event.Event, f *dialect.Frame) {
+	s.requests.set(string(f.ControlID()), "")
 	if f.Subtype != "interrupt" && f.Subtype != "stop_task" {
 		return
 	}
@@ -51,10 +52,10 @@ func (s *State) hostRequest(e *event.Event, f *dialect.Frame) {
 	if e.Ext["origin"] == "cbcast" {
 		by = "cbcast"
 	}
-	in := &interrupt{id: string(f.ControlID()), at: s.now}
+	in := &interrupt{id: boundID(string(f.ControlID())), at: s.now}
 	in.InterruptView = InterruptView{
 		ID: clip(idText(f.ControlID()), maxText), What: f.Subtype, By: by, AskedSeq: e.Seq,
-		Task: clip(f.Get("request").Get("task_id").Text(), maxText),
+		Task: boundID(f.Get("request").Get("task_id").Text()),
 	}
 	s.counts.Interrupts++
 	if len(s.interrupts) >= maxInterrupts {
@@ -63,7 +64,7 @@ func (s *State) hostRequest(e *event.Event, f *dialect.Frame) {
 	s.interrupts = append(s.interrupts, in)
 	if f.Subtype == "interrupt" {
 		for _, r := range s.rounds {
-			if r.turn != nil {
+			if r.intr == 0 && (r.turn != nil || len(s.pending) > 0) {
 				r.intr = e.Seq
 			}
 		}
@@ -80,23 +81,41 @@ func (s *State) interruptSince(seq uint64) *interrupt {
 	return nil
 }
 
-// stopOf finds the interrupt or stop_task that ended a task, nil where none can.
+// stopOf finds the first interrupt or stop_task that can have ended a task.
 func (s *State) stopOf(t *task, seq uint64) *interrupt {
 	window := effectClaude
 	if s.dialect == dialect.CBC {
 		window = effectCBC
 	}
-	for _, in := range slices.Backward(s.interrupts) {
+	for _, in := range s.interrupts {
 		switch {
-		case in.AskedSeq < t.startedSeq || s.now.Sub(in.at) > window:
+		case in.Error != "" || in.AskedSeq < t.startedSeq || s.now.Sub(in.at) > window:
 		case in.What == "stop_task" && in.Task != t.id:
-		case in.What == "interrupt" && survives(t) && !s.working() && s.dialect == dialect.Claude:
+		case in.What == "interrupt" && survives(t) && !s.working():
 		default:
 			s.took(in.AskedSeq, seq, "task")
 			return in
 		}
 	}
 	return nil
+}
+
+// fresh returns the seq of the first interrupt asked after seq that has no effect
+// yet, otherwise that of the first one asked after it.
+func (s *State) fresh(seq uint64) uint64 {
+	var first uint64
+	for _, in := range s.interrupts {
+		if in.What != "interrupt" || in.AskedSeq < seq || in.Error != "" {
+			continue
+		}
+		if in.EndedSeq == 0 {
+			return in.AskedSeq
+		}
+		if first == 0 {
+			first = in.AskedSeq
+		}
+	}
+	return first
 }
 
 // took notes the first effect of the interrupt asked at seq asked.
@@ -120,7 +139,7 @@ func (s *State) ack(e *event.Event, f *dialect.Frame) {
 	id := f.ControlID()
 	var found *interrupt
 	for _, in := range s.interrupts {
-		if len(id) == 0 || in.id != string(id) {
+		if len(id) == 0 || in.id != boundID(string(id)) {
 			continue
 		}
 		if found = in; in.AckedSeq == 0 {
@@ -129,7 +148,7 @@ func (s *State) ack(e *event.Event, f *dialect.Frame) {
 	}
 	switch {
 	case found == nil:
-		if s.interrupted() && s.looksLikeAck(resp) {
+		if len(s.requests.m) > 0 && !s.requests.has(string(id)) {
 			s.counts.AcksUnknown++
 		}
 	case found.AckedSeq != 0:
@@ -140,15 +159,6 @@ func (s *State) ack(e *event.Event, f *dialect.Frame) {
 			found.Error = clip(resp.Get("error").Text(), maxText)
 		}
 	}
-}
-
-func (s *State) interrupted() bool { return len(s.interrupts) > 0 }
-
-// looksLikeAck tells the answer to an interrupt (nothing, still_queued,
-// interrupted) from those to other requests, which are not remembered.
-func (s *State) looksLikeAck(resp dialect.Value) bool {
-	body := resp.Get("response")
-	return body.Null() || !body.Get("still_queued").Null() || !body.Get("interrupted").Null()
 }
 
 // commandFact reads one step of a command's life.
@@ -176,6 +186,7 @@ func (s *State) commandFact(e *event.Event) {
 }
 
 func (s *State) command(id, name string) *CommandView {
+	id = boundID(id)
 	for _, c := range s.commands {
 		if c.ID == id {
 			return c
@@ -184,7 +195,7 @@ func (s *State) command(id, name string) *CommandView {
 	if len(s.commands) >= maxCommands {
 		s.commands = append(s.commands[:0:0], s.commands[1:]...)
 	}
-	c := &CommandView{ID: clip(id, maxText), Name: clip(name, maxText)}
+	c := &CommandView{ID: id, Name: clip(name, maxText)}
 	s.commands = append(s.commands, c)
 	return c
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/cbcast/cbcast/internal/dialect"
 	"github.com/cbcast/cbcast/internal/event"
@@ -17,12 +19,12 @@ func (s *State) applyEdge(e *event.Event) {
 	case event.TypeSession:
 		var d event.Session
 		if json.Unmarshal(e.Data, &d) == nil {
-			s.setMain(clip(d.Session, maxText), e.Seq)
+			s.setMain(boundID(d.Session), e.Seq)
 		}
 	case event.TypeInput:
 		var d event.Input
 		if json.Unmarshal(e.Data, &d) == nil && d.Type == "user" {
-			s.inputSeen(e.Seq, clip(d.UUID, maxText))
+			s.inputSeen(e.Seq, boundID(d.UUID))
 		}
 	case event.TypeGap:
 		var d event.Gap
@@ -73,7 +75,7 @@ func (s *State) applyExited(e *event.Event) {
 	}
 	for _, sig := range d.Forwarded {
 		if len(x.Signals) < maxEvidence {
-			x.Signals = append(x.Signals, SignalView{clip(sig.Signal, maxText), clip(sig.From, maxText)})
+			x.Signals = append(x.Signals, SignalView{clip(sig.Signal, maxText), clip(sig.From, maxText), at(sig.Time)})
 		}
 	}
 	if s.lost != nil {
@@ -115,7 +117,7 @@ func (s *State) readDocument(seq uint64) {
 	s.frames++ // its tail is no cut line
 	s.tail = 0
 	if id := f.Get("session_id").Text(); id != "" && s.main == "" {
-		s.setMain(clip(id, maxText), seq)
+		s.setMain(boundID(id), seq)
 	}
 	s.resultFrame(&event.Event{Seq: seq, Session: s.main, Time: s.now}, &f)
 }
@@ -262,3 +264,56 @@ func (s *State) TaskStatus(id string) string {
 
 // CI returns the labels of the CI system that the run was started by.
 func (s *State) CI() map[string]string { return maps.Clone(s.started.CI) }
+
+// Idle reports whether the child has nothing open: no turn, task or ask, no user
+// message without a turn. Ends that are never reported are not waited for.
+func (s *State) Idle() bool { return !s.open().Any() }
+
+// Controlled reports whether the control protocol was seen: a request of the
+// parent on stdin, or an answer or a request of the child.
+func (s *State) Controlled() bool {
+	for name := range s.counts.Types {
+		if strings.HasPrefix(name, "control_request") || strings.HasPrefix(name, "control_response") {
+			return true
+		}
+	}
+	return false
+}
+
+// A Summary is what a registry shows of a run.
+type Summary struct {
+	Dialect  string
+	Name     string
+	State    string            // see [View]
+	Verdict  string            // "" while the run lives
+	Sessions []string          // the main one first
+	Updated  time.Time         // of the last event
+	Ended    time.Time         // zero while the run lives
+	Versions map[string]string // cbcast, child
+	Commands []string          // that the child obeys
+}
+
+// Summary returns the short form of the state.
+func (s *State) Summary() Summary {
+	v := Summary{
+		Dialect: string(s.dialect), Name: s.started.CI["name"], State: s.Phase(), Sessions: s.Sessions(), Updated: s.now,
+		Versions: s.versions(), Commands: dialect.Capabilities(s.dialect, s.childVer),
+	}
+	if j := s.Verdict(); j != nil {
+		v.Verdict = string(j.Verdict)
+	}
+	if s.exit != nil {
+		v.Ended = s.now
+	}
+	return v
+}
+
+func (s *State) versions() map[string]string {
+	m := map[string]string{}
+	for name, version := range map[string]string{"cbcast": s.started.Version, "child": s.childVer} {
+		if version != "" {
+			m[name] = version
+		}
+	}
+	return m
+}

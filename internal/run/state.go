@@ -67,6 +67,8 @@ type State struct {
 	groupList  []string
 	agentCalls store // task id of a CodeBuddy Agent → tool_use id
 	calls      store // tool_use id → owner call, "" is main
+	messages   store // uuids of user messages
+	requests   store // ids of the parent's control requests
 	uuids      store
 
 	use        usage
@@ -91,7 +93,7 @@ func New(runID string) *State {
 	return &State{
 		run: runID, dialect: dialect.Unknown, rounds: map[string]*round{}, tasks: map[string]*task{},
 		hasList: map[string]bool{}, groups: map[string]*SubagentView{},
-		labels: store{max: maxLabels}, calls: store{max: maxCalls}, agentCalls: store{max: maxLabels}, uuids: store{max: maxUUIDs},
+		labels: store{max: maxLabels}, calls: store{max: maxCalls}, agentCalls: store{max: maxLabels}, uuids: store{max: maxUUIDs}, requests: store{max: maxPending}, messages: store{max: maxPending},
 		counts: Counts{Frames: map[string]int{}, Types: map[string]int{}},
 		join:   event.Joiner{},
 		use:    usage{sessions: map[string]totals{}, models: map[string]ModelUsage{}},
@@ -130,6 +132,11 @@ func (s *State) applyWhole(e *event.Event) {
 		s.tenant = e.Tenant
 	}
 	s.counts.Redacted += len(e.Redacted)
+	if len(e.Session) > maxID || len(e.Task) > maxID {
+		short := *e
+		short.Session, short.Task = boundID(e.Session), boundID(e.Task)
+		e = &short
+	}
 	if e.Stream == event.Edge {
 		s.applyEdge(e)
 		return
@@ -180,7 +187,7 @@ func (s *State) applyOut(e *event.Event) {
 		s.sessionSeen(e.Session, e.Seq)
 	}
 	if strings.HasSuffix(e.Type, ".stream_event") {
-		s.spoke(e.Seq, e.Session, e.Parent)
+		s.spoke(e.Seq, e.Session, boundID(e.Parent))
 		return
 	}
 	f, ok := dialect.Parse(e.Data)
@@ -210,7 +217,7 @@ func (s *State) applyOut(e *event.Event) {
 	case "conversation_reset":
 		s.reset(&f, e.Seq)
 	case "error":
-		s.warn(e.Seq, "error", f.Get("error").Text())
+		s.errorFrame(e, &f)
 	}
 }
 
@@ -254,105 +261,8 @@ func (s *State) system(e *event.Event, f *dialect.Frame) {
 	}
 }
 
-func (s *State) initFrame(e *event.Event, f *dialect.Frame) {
-	if e.Session == s.main || s.main == "" {
-		if v := f.Get("claude_code_version").Text(); v != "" {
-			s.childVer = clip(v, maxText)
-		}
-		s.model = clip(f.Get("model").Text(), maxText)
-		s.mode = clip(f.Get("permissionMode").Text(), maxText)
-	}
-	s.opening(e.Session, e.Seq)
-}
-
 func (s *State) warn(seq uint64, what, text string) {
 	if len(s.warnings) < maxWarnings {
 		s.warnings = append(s.warnings, Warning{seq, what, clip(text, maxText)})
 	}
-}
-
-// sessionSeen lists a session id; the first one is main until a fact or a frame
-// says otherwise (see the package dialect for the rule).
-func (s *State) sessionSeen(id string, seq uint64) *SessionView {
-	for _, v := range s.sessions {
-		if v.ID == id {
-			return v
-		}
-	}
-	if len(s.sessions) >= maxSessions {
-		s.counts.SessionsIgnore++
-		return &SessionView{ID: id, Role: "agent", FirstSeq: seq}
-	}
-	v := &SessionView{ID: clip(id, maxText), Role: "agent", FirstSeq: seq}
-	s.sessions = append(s.sessions, v)
-	return v
-}
-
-// setMain makes id the main session.
-func (s *State) setMain(id string, seq uint64) {
-	if id == "" || id == s.main {
-		return
-	}
-	if s.main != "" {
-		if old := s.sessionSeen(s.main, seq); old.Role == "main" {
-			old.Role = "former"
-		}
-	}
-	s.main = id
-	s.sessionSeen(id, seq).Role = "main"
-}
-
-func (s *State) reset(f *dialect.Frame, seq uint64) {
-	s.setMain(f.Get("new_conversation_id").Text(), seq)
-}
-
-// repeated reports whether a frame with this uuid was seen before.
-func (s *State) repeated(f *dialect.Frame) bool {
-	v := f.Get("uuid")
-	if len(v) <= 2 || !v.IsString() {
-		return false
-	}
-	key := f.Type + "/" + v.Text()
-	if s.uuids.has(key) {
-		s.counts.Repeats++
-		return true
-	}
-	s.uuids.set(key, "")
-	return false
-}
-
-// clip cuts a text for display; a cut rune becomes U+FFFD.
-func clip(t string, n int) string {
-	if len(t) > n {
-		t = t[:n] + "…"
-	}
-	return strings.ToValidUTF8(t, "\ufffd")
-}
-
-// store is a bounded map of strings that forgets the oldest key.
-type store struct {
-	max   int
-	m     map[string]string
-	order []string
-}
-
-func (st *store) has(k string) bool { _, ok := st.m[k]; return ok }
-
-func (st *store) get(k string) string { return st.m[k] }
-
-func (st *store) set(k, v string) {
-	if k == "" {
-		return
-	}
-	if _, ok := st.m[k]; !ok {
-		if st.m == nil {
-			st.m = map[string]string{}
-		}
-		if len(st.order) >= st.max {
-			delete(st.m, st.order[0])
-			st.order = st.order[1:]
-		}
-		st.order = append(st.order, k)
-	}
-	st.m[k] = v
 }

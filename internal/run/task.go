@@ -49,7 +49,7 @@ func (t *task) settleAgents() {
 
 // taskFor finds or makes the task that a frame names.
 func (s *State) taskFor(e *event.Event, f *dialect.Frame) *task {
-	id := f.Get("task_id").Text()
+	id := boundID(f.Get("task_id").Text())
 	if id == "" {
 		return nil
 	}
@@ -59,13 +59,13 @@ func (s *State) taskFor(e *event.Event, f *dialect.Frame) *task {
 		if turn := s.current(e.Session); turn != nil {
 			t.turn = turn.n
 			if len(turn.tasks) < maxTasks {
-				turn.tasks = append(turn.tasks, clip(id, maxText))
+				turn.tasks = append(turn.tasks, id)
 			}
 		}
 		s.keepTask(t)
 	}
 	if v := f.Get("tool_use_id"); len(v) > 2 && t.toolUse == "" {
-		t.toolUse = clip(v.Text(), maxText)
+		t.toolUse = boundID(v.Text())
 		t.label = s.labels.get(v.Text())
 	}
 	if t.toolUse == "" {
@@ -263,7 +263,7 @@ func (s *State) taskOver(seq uint64, t *task) {
 		if in := s.stopOf(t, seq); in != nil {
 			t.by = in.What
 			turn.ev.add(Interrupted, Evidence{seq, byKilled, t.id})
-			turn.ev.add(Interrupted, Evidence{in.AskedSeq, byInterrupt, in.What})
+			turn.ev.add(Interrupted, Evidence{in.AskedSeq, byInterrupt, stopText(in)})
 			return
 		}
 	}
@@ -279,7 +279,7 @@ func (s *State) tasksChanged(e *event.Event, f *dialect.Frame) {
 	}
 	now := map[string]bool{}
 	for item := range list.Items {
-		id := item.Get("task_id").Text()
+		id := boundID(item.Get("task_id").Text())
 		if len(now) < maxTasks {
 			now[id] = true
 		}
@@ -303,4 +303,12 @@ func (s *State) neverReports(t *task) bool {
 // survives reports whether an interrupt leaves a task running: background shells.
 func survives(t *task) bool {
 	return t.typ == "local_bash" || t.typ == "Bash" || t.typ == "PowerShell"
+}
+
+// stopText says what asked, where it was no interrupt.
+func stopText(in *interrupt) string {
+	if in.What == "interrupt" {
+		return ""
+	}
+	return in.What
 }

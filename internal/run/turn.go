@@ -1,7 +1,6 @@
 package run
 
 import (
-	"strings"
 	"time"
 
 	"github.com/cbcast/cbcast/internal/dialect"
@@ -30,6 +29,7 @@ type turn struct {
 	cost        float64
 	tokens      Tokens
 	ev          evidence
+	rejected    bool // the child could not read the message
 	abortedLast bool // the last result was an aborted one
 }
 
@@ -99,15 +99,26 @@ func (s *State) begin(r *round) {
 		}
 	}
 	if len(s.pending) > 0 {
+		// A message that finds the child idle starts a turn, those that come
+		// while it works wait and become one turn. CodeBuddy opens a session for
+		// each message until a first turn has ended.
 		take := len(s.pending)
-		if s.dialect == dialect.CBC && s.results == 0 {
-			take = 1 // each message opens a session of its own until a first turn has ended
+		if !s.pending[0].mid || s.dialect == dialect.CBC && s.results == 0 {
+			take = 1
 		}
 		r.turn = s.newTurn(r.first, "user")
 		for _, in := range s.pending[:take] {
 			r.turn.inputs = append(r.turn.inputs, in.seq)
 		}
 		s.pending = append([]input(nil), s.pending[take:]...)
+		for i := range s.pending {
+			s.pending[i].mid = s.pending[i].mid || s.dialect != dialect.CBC || s.results > 0
+		}
+		return
+	}
+	if n := len(s.turns); n > 0 && s.turns[n-1].rejected {
+		r.turn = s.turns[n-1]
+		r.turn.rejected, r.turn.ev = false, nil
 		return
 	}
 	woken := s.turn(s.woke)
@@ -178,6 +189,13 @@ func (s *State) working() bool {
 // inputSeen notes a user message on stdin.
 func (s *State) inputSeen(seq uint64, uuid string) {
 	s.inputsSeen = true
+	if uuid != "" && s.dialect == dialect.Claude {
+		if s.messages.has(uuid) {
+			s.counts.InputsRepeated++ // Claude Code runs a uuid once
+			return
+		}
+		s.messages.set(uuid, "")
+	}
 	if r := s.rounds[s.main]; r != nil {
 		switch {
 		case r.turn == nil:
@@ -201,7 +219,7 @@ func (s *State) lifecycle(f *dialect.Frame) {
 	default:
 		return
 	}
-	id := f.Get("command_uuid").Text()
+	id := boundID(f.Get("command_uuid").Text())
 	for i, in := range s.pending {
 		if in.uuid == "" || in.uuid != id {
 			continue
@@ -222,103 +240,4 @@ func (s *State) fold(seq uint64) {
 	if t := s.current(s.main); t != nil && len(t.inputs) < maxPending {
 		t.inputs = append(t.inputs, seq)
 	}
-}
-
-// resultFrame ends a round.
-func (s *State) resultFrame(e *event.Event, f *dialect.Frame) {
-	if s.repeated(f) {
-		return
-	}
-	r := s.rounds[e.Session]
-	if r == nil || r.turn == nil {
-		if r == nil && s.spurious(f) {
-			s.warn(e.Seq, "result_without_turn", resultText(f))
-			return
-		}
-		r = s.opening(e.Session, e.Seq)
-		s.begin(r)
-	}
-	t := r.turn
-	delete(s.rounds, e.Session)
-	if e.Session == s.main {
-		delete(s.rounds, "")
-	}
-	s.results++
-	s.lastResult, s.woke = e.Seq, 0
-	t.results++
-	t.endedSeq, t.endedAt = e.Seq, s.now
-	s.judgeResult(e.Seq, f, r)
-	s.count(e.Session, f, t)
-	s.keepResult(e.Seq, f)
-	s.askResult(e.Session, e.Seq)
-}
-
-// spurious reports whether a result belongs to no turn: one that did nothing,
-// right after another.
-func (s *State) spurious(f *dialect.Frame) bool {
-	return s.results > 0 && len(s.pending) == 0 && f.Get("num_turns").Int() == 0
-}
-
-// judgeResult adds what a result says to its turn.
-func (s *State) judgeResult(seq uint64, f *dialect.Frame, r *round) {
-	t := r.turn
-	reason, isError := f.Get("terminal_reason").Text(), f.Get("is_error").True()
-	text := resultText(f)
-	t.abortedLast = false
-	declined := strings.HasPrefix(text, "Permission denied for tool(s)") // CodeBuddy: deny with interrupt
-	aborted := strings.HasPrefix(reason, "aborted_")
-	stopped := r.intr != 0 && (f.Subtype == "error_during_execution" || r.cut && !r.text || text == "")
-	switch {
-	case aborted || stopped:
-		t.abortedLast = true
-		t.ev.add(Interrupted, Evidence{seq, byAborted, reason})
-		if r.intr != 0 {
-			t.ev.add(Interrupted, Evidence{r.intr, byInterrupt, ""})
-			s.took(r.intr, seq, "turn")
-		}
-	case isError && declined:
-		t.abortedLast = true
-		t.ev.add(Interrupted, Evidence{seq, byAborted, text})
-	case isError && f.Subtype == "success":
-		t.ev.add(Failed, Evidence{seq, byAPI, text})
-	case isError || strings.HasPrefix(f.Subtype, "error"):
-		t.ev.add(Failed, Evidence{seq, byError, f.Subtype + ": " + text})
-	default:
-		t.ev.add(Success, Evidence{seq, byResult, ""})
-	}
-	n := 0
-	for d := range f.Get("permission_denials").Items {
-		n++
-		t.ev.add(Denied, Evidence{seq, byDenial, d.Get("tool_name").Text()})
-	}
-	s.counts.Denied += n
-}
-
-// resultText is the text of a result, or its first error.
-func resultText(f *dialect.Frame) string {
-	if v := f.Get("result"); v.IsString() && len(v) > 2 {
-		return v.Text()
-	}
-	for item := range f.Get("errors").Items {
-		if item.IsString() {
-			return item.Text()
-		}
-		return string(item)
-	}
-	return ""
-}
-
-func (s *State) keepResult(seq uint64, f *dialect.Frame) {
-	v := &ResultView{Seq: seq, Subtype: clip(f.Subtype, maxText), IsError: f.Get("is_error").True()}
-	text := f.Get("result").Text()
-	v.Text, v.Truncated = clip(text, maxResultText), len(text) > maxResultText
-	for item := range f.Get("errors").Items {
-		if len(v.Errors) < maxEvidence {
-			v.Errors = append(v.Errors, clip(item.Text(), maxText))
-		}
-	}
-	if so := f.Get("structured_output"); !so.Null() && len(so) <= maxStructured {
-		v.Structure = append([]byte(nil), so...)
-	}
-	s.result = v
 }

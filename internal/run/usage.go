@@ -1,6 +1,10 @@
 package run
 
-import "github.com/cbcast/cbcast/internal/dialect"
+import (
+	"strings"
+
+	"github.com/cbcast/cbcast/internal/dialect"
+)
 
 // totals is what a result restates. Claude Code's cost is a running total of
 // the process and its usage is that of one turn; CodeBuddy's cost and usage are
@@ -76,4 +80,16 @@ func tokensOf(v dialect.Value) Tokens {
 		Input: v.Get("input_tokens").Int(), Output: v.Get("output_tokens").Int(),
 		CacheRead: v.Get("cache_read_input_tokens").Int(), CacheCreate: v.Get("cache_creation_input_tokens").Int(),
 	}
+}
+
+// resumed reports whether the child was told to go on with a session.
+func (s *State) resumed() bool {
+	for _, a := range s.started.Argv {
+		name, _, _ := strings.Cut(a, "=")
+		switch name {
+		case "--resume", "-r", "--continue", "-c", "--session-id":
+			return true
+		}
+	}
+	return false
 }

@@ -52,6 +52,7 @@ const (
 	byTask       = "task"               // a task that failed or was stopped
 	byOpenTask   = "task_open"          // a task open at exit
 	byOpenTurn   = "no_result"          // a turn without its result
+	byRejected   = "rejected"           // a user message that the child could not read
 	byUnanswered = "unanswered"         // a user message without a turn
 	byOpenAsk    = "ask_open"           // an ask open at exit
 	byCut        = "cut_tail"           // output that ends inside a line
@@ -108,7 +109,11 @@ func (s *State) Verdict() *Judgement {
 		both[v] = append(both[v], list...)
 	}
 	for v, list := range s.ending {
-		both[v] = append(both[v], list...)
+		for _, e := range list {
+			if !slices.Contains(both[v], e) {
+				both[v] = append(both[v], e)
+			}
+		}
 	}
 	j := both.judge()
 	if j.Verdict == Success && len(j.Evidence) == 0 {
@@ -134,16 +139,40 @@ func (s *State) judgeExit() {
 	case x.Reason == reasonEdgeDied:
 		s.ending.add(Incomplete, Evidence{x.Seq, byExit, x.Reason})
 	}
-	if open.Any() && x.Ended == "" {
-		for _, sig := range x.Signals {
-			if sig.From != "cbcast" && ends(sig.Signal) {
-				s.ending.add(Interrupted, Evidence{x.Seq, bySignal, sig.Signal + " from " + sig.From})
-			}
+	for _, sig := range x.Signals {
+		if sig.From == "cbcast" || !ends(sig.Signal) || x.Ended != "" {
+			continue
 		}
+		how := sig.Signal + " from " + sig.From
+		if open.Any() {
+			s.ending.add(Interrupted, Evidence{x.Seq, bySignal, how})
+		}
+		s.stoppedBy(sig, how)
 	}
 	if s.tail > 0 && s.frames > 0 {
 		s.ending.add(Incomplete, Evidence{s.tail, byCut, ""})
 	}
+}
+
+// stoppedBy finds the tasks that a signal ended before the child itself: it was
+// passed on while they were open.
+func (s *State) stoppedBy(sig SignalView, how string) {
+	for _, t := range s.tasks {
+		if t.synth || t.by != "" || sig.At == nil || t.endedAt.Before(*sig.At) || !stopped(t.status) {
+			continue
+		}
+		t.by = "signal"
+		ev := Evidence{t.endedSeq, bySignal, how}
+		s.ending.add(Interrupted, ev)
+		if turn := s.turn(t.turn); turn != nil {
+			turn.ev.add(Interrupted, ev)
+		}
+	}
+}
+
+// stopped reports whether a task with this status was ended from outside.
+func stopped(status string) bool {
+	return status == "killed" || status == "stopped" || status == "cancelled" || status == "canceled"
 }
 
 // reasonEdgeDied is the reason of an exit that a flush wrote for a dead edge.
@@ -197,6 +226,15 @@ func (s *State) openAtExit(seq uint64) {
 		}
 		if s.neverReports(t) {
 			t.end("not_reported", seq, s.now, true)
+			continue
+		}
+		if in := s.stopOf(t, seq); in != nil && !survives(t) {
+			t.end("unknown", seq, s.now, true)
+			t.by = in.What
+			s.ending.add(Interrupted, Evidence{in.AskedSeq, byInterrupt, t.id})
+			if turn := s.turn(t.turn); turn != nil {
+				turn.ev.add(Interrupted, Evidence{in.AskedSeq, byInterrupt, t.id})
+			}
 			continue
 		}
 		t.end("unknown", seq, s.now, true)

@@ -204,9 +204,12 @@ type Tokens struct {
 
 // UsageView is what the run used, without counting anything twice.
 type UsageView struct {
-	CostUSD float64               `json:"cost_usd"`
-	Tokens  Tokens                `json:"tokens"`
-	Models  map[string]ModelUsage `json:"models,omitempty"`
+	CostUSD float64 `json:"cost_usd"`
+	Tokens  Tokens  `json:"tokens"`
+	// IncludesEarlier says that a resumed CodeBuddy session counted on from where
+	// earlier runs had left it: what they used is in Tokens, too.
+	IncludesEarlier bool                  `json:"includes_earlier,omitempty"`
+	Models          map[string]ModelUsage `json:"models,omitempty"`
 }
 
 // ModelUsage is the share of one model.
@@ -285,6 +288,7 @@ type Counts struct {
 	Missing        uint64         `json:"missing"` // seqs that were not delivered to this fold
 	InputsFolded   int            `json:"inputs_folded"`
 	InputsDropped  int            `json:"inputs_cancelled"`
+	InputsRepeated int            `json:"inputs_repeated"`
 	SessionsIgnore int            `json:"sessions_ignored"`
 }
 
@@ -304,8 +308,9 @@ type ExitView struct {
 // SignalView is a signal that was passed on to the child, and who sent it:
 // parent, command or cbcast.
 type SignalView struct {
-	Signal string `json:"signal"`
-	From   string `json:"from"`
+	Signal string     `json:"signal"`
+	From   string     `json:"from"`
+	At     *time.Time `json:"at,omitempty"`
 }
 
 // LostView says that the edge went silent.

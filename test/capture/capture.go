@@ -57,8 +57,8 @@ type Capture struct {
 
 	Code   int    // exit code; -1 where Signal is set
 	Signal string // "SIGKILL" …: the signal the child died of
-	// Sent is a signal that the recording program sent when the child had not
-	// ended by itself; SIGKILL is in Signal only.
+	// Sent is a signal that the recording program sent where its time may not be
+	// known: when the child had not ended by itself, or as the scenario says.
 	Sent   string
 	Killed bool // the recording program gave up and killed the child
 }

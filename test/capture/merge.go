@@ -3,6 +3,7 @@ package capture
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -182,5 +183,12 @@ func (m *merger) finish() {
 	m.rest(&m.in, end)
 	m.rest(&m.out, end)
 	m.rest(&m.err, end)
+	if sent := m.c.Sent; sent != "" && !m.signalled() {
+		m.add(Entry{At: end, Dir: Signal, Data: []byte(sent)})
+	}
 	m.add(Entry{At: end, Dir: Exit})
+}
+
+func (m *merger) signalled() bool {
+	return slices.ContainsFunc(m.c.Timeline, func(e Entry) bool { return e.Dir == Signal })
 }

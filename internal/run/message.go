@@ -1,0 +1,115 @@
+package run
+
+import (
+	"strings"
+
+	"github.com/cbcast/cbcast/internal/dialect"
+	"github.com/cbcast/cbcast/internal/event"
+)
+
+// assistant reads an assistant frame.
+func (s *State) assistant(e *event.Event, f *dialect.Frame) {
+	again := s.repeated(f)
+	parent := boundID(f.Get("parent_tool_use_id").Text())
+	r := s.spoke(e.Seq, e.Session, parent)
+	if again {
+		return
+	}
+	s.counts.Messages++
+	for item := range f.Get("message").Get("content").Items {
+		switch item.Get("type").Text() {
+		case "tool_use":
+			s.toolUse(item, parent)
+		case "text":
+			if r == nil {
+				continue
+			}
+			said := strings.TrimSpace(item.Get("text").Text()) == "Interrupted by user"
+			if said && s.interruptSince(r.first) != nil {
+				r.cut, r.text = true, false
+			} else if r.cut {
+				r.text = true
+			}
+		}
+	}
+}
+
+// toolUse notes a call: who made it, and the name of a workflow it starts.
+func (s *State) toolUse(item dialect.Value, parent string) {
+	id := item.Get("id").Text()
+	if id == "" || s.calls.has(id) {
+		return
+	}
+	s.counts.ToolCalls++
+	s.calls.set(id, parent)
+	in := item.Get("input")
+	name := item.Get("name").Text()
+	if name == "DeferExecuteTool" {
+		name, in = in.Get("toolName").Text(), in.Get("params")
+	}
+	if name == "Workflow" {
+		if label := workflowLabel(in.Get("script").Text()); label != "" {
+			s.labels.set(id, label)
+		}
+	}
+}
+
+// user reads a user frame of the child: tool results, replays, notes.
+func (s *State) user(e *event.Event, f *dialect.Frame) {
+	again := s.repeated(f)
+	parent := boundID(f.Get("parent_tool_use_id").Text())
+	replay := f.Get("isReplay").True()
+	results := 0
+	for item := range f.Get("message").Get("content").Items {
+		if item.Get("type").Text() != "tool_result" {
+			continue
+		}
+		results++
+		s.askToolResult(boundID(item.Get("tool_use_id").Text()), e.Seq)
+		if id := dialect.AgentTask(item.Get("content")); id != "" && s.dialect == dialect.CBC {
+			s.joinAgent(boundID(id), boundID(item.Get("tool_use_id").Text()))
+		}
+	}
+	if !again && !replay && results > 0 {
+		if f.OwnResult() {
+			parent = ""
+		}
+		s.spoke(e.Seq, e.Session, parent)
+	}
+}
+
+// joinAgent links a background Agent of CodeBuddy to the call that started it.
+func (s *State) joinAgent(id, call string) {
+	s.agentCalls.set(id, call)
+	if t := s.tasks[id]; t != nil && t.toolUse == "" {
+		t.toolUse = call
+	}
+	if g := s.groups[call]; g != nil {
+		g.Task = id
+	}
+}
+
+// group counts a frame to its sub-agent.
+func (s *State) group(call string, seq uint64) {
+	g := s.groups[call]
+	if g == nil {
+		if len(s.groupList) >= maxSubagents {
+			return
+		}
+		g = &SubagentView{Call: call, Parent: "unattached", FirstSeq: seq}
+		if s.calls.has(call) {
+			if g.Parent = s.calls.get(call); g.Parent == "" {
+				g.Parent = "main"
+			}
+		}
+		for _, t := range s.tasks {
+			if t.toolUse == g.Call {
+				g.Task = t.id
+				g.Name = t.desc
+			}
+		}
+		s.groups[call] = g
+		s.groupList = append(s.groupList, call)
+	}
+	g.Frames++
+}
