@@ -108,7 +108,7 @@ func Start(o Options) (*Server, error) {
 	// Start returns when the listeners are open, or early after a fatal error.
 	if err := s.log.fatal(); err != nil {
 		_ = s.Shutdown(context.Background())
-		return nil, fmt.Errorf("nats-server: %w", err)
+		return nil, fmt.Errorf("nats-server on %s: %w", o.Dir, err)
 	}
 	if !ns.ReadyForConnections(readyTimeout) {
 		_ = s.Shutdown(context.Background())
