@@ -15,7 +15,10 @@ const Max = 64 << 20
 
 // keep is the largest buffer that a Splitter holds on to between frames. One
 // large frame must not cost its size for the rest of the run.
-const keep = 1 << 20
+const keep = 2 << 20
+
+// firstBuf is the least buffer; most frames fit.
+const firstBuf = 4 << 10
 
 // A Frame is one unit of a stream, or a hole in it.
 type Frame struct {
@@ -118,7 +121,7 @@ func (s *Splitter) Close() {
 func (s *Splitter) line(p []byte) {
 	p = s.pieces(p)
 	if len(s.buf) > 0 {
-		s.buf = append(s.buf, p...)
+		s.hold(p)
 		s.off += int64(len(p))
 		s.give(s.buf, false)
 		s.reset()
@@ -133,7 +136,7 @@ func (s *Splitter) line(p []byte) {
 // part keeps p, which goes on the current line.
 func (s *Splitter) part(p []byte) {
 	p = s.pieces(p)
-	s.buf = append(s.buf, p...)
+	s.hold(p)
 	s.off += int64(len(p))
 }
 
@@ -146,7 +149,7 @@ func (s *Splitter) pieces(p []byte) []byte {
 		if len(s.buf) == 0 {
 			s.give(p[:n], true)
 		} else {
-			s.buf = append(s.buf, p[:n]...)
+			s.hold(p[:n])
 			s.give(s.buf, true)
 			s.reset()
 		}
@@ -154,6 +157,17 @@ func (s *Splitter) pieces(p []byte) []byte {
 		p = p[n:]
 	}
 	return p
+}
+
+// hold appends p to the buffer, which doubles: a long line is copied about
+// twice, however small the reads are.
+func (s *Splitter) hold(p []byte) {
+	if need := len(s.buf) + len(p); need > cap(s.buf) {
+		buf := make([]byte, len(s.buf), max(need, 2*cap(s.buf), firstBuf))
+		copy(buf, s.buf)
+		s.buf = buf
+	}
+	s.buf = append(s.buf, p...)
 }
 
 // tail gives out the beginning of a line that nothing more of will come.
