@@ -129,6 +129,7 @@ func Parse(line []byte) (Frame, bool) {
 // scan checks the object b begins with, fills fields and returns its length or -1.
 func (f *Frame) scan(b []byte) int {
 	var seen seenKeys
+	var open nesting
 	i := skipSpace(b, 1)
 	if i < len(b) && b[i] == '}' {
 		return i + 1
@@ -150,7 +151,7 @@ func (f *Frame) scan(b []byte) int {
 			return -1
 		}
 		i = skipSpace(b, i+1)
-		end = scanValue(b, i, 1)
+		end = scanValue(b, i, 1, &open)
 		if end < 0 {
 			return -1
 		}

@@ -41,6 +41,9 @@ func (c *cache) text(v Value) string {
 	if !v.IsString() {
 		return ""
 	}
+	if len(v) > maxJoinID {
+		return v.Text()
+	}
 	if bytes.Equal(c[0].raw, v) {
 		return c[0].text
 	}

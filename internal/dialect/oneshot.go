@@ -45,7 +45,7 @@ func OutputOf(argv []string) Output {
 func FinalResult(doc []byte) (result Frame, ok bool) {
 	i := skipSpace(doc, 0)
 	if i < len(doc) && doc[i] == '[' {
-		end := scanValue(doc, i, 0)
+		end := scanValue(doc, i, 0, new(nesting))
 		if end < 0 || skipSpace(doc, end) != len(doc) {
 			return Frame{}, false
 		}

@@ -181,15 +181,15 @@ func scanKey(b []byte, i int) int {
 }
 
 // scanValue checks the whole value at i and returns the index after it, or -1.
-// depth is how many levels are open around it.
-func scanValue(b []byte, i, depth int) int {
+// open is scratch, depth is how many levels are open around the value.
+func scanValue(b []byte, i, depth int, open *nesting) int {
 	if i >= len(b) {
 		return -1
 	}
 	if b[i] != '{' && b[i] != '[' {
 		return scanScalar(b, i)
 	}
-	var open nesting
+	open.depth = 0
 	for {
 		// A value begins at i.
 		if i < len(b) && (b[i] == '{' || b[i] == '[') {
