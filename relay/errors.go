@@ -1,0 +1,118 @@
+package relay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"github.com/cbcast/cbcast/internal/bus"
+)
+
+// A Code says what is wrong with a request. The set is closed.
+type Code string
+
+// The codes, with their HTTP status.
+const (
+	CodeBadRequest   Code = "bad_request"        // 400: a parameter or the body cannot be read
+	CodeBadCursor    Code = "bad_cursor"         // 400: Last-Event-ID, after or after_seq is no seq
+	CodeUnauthorized Code = "unauthorized"       // 401: the token is missing or wrong
+	CodeBadHost      Code = "bad_host"           // 403: the Host header names another host
+	CodeBadOrigin    Code = "bad_origin"         // 403: a page of another origin asked
+	CodeNotFound     Code = "not_found"          // 404: no such run, command or path
+	CodeBadMethod    Code = "method_not_allowed" // 405
+	CodeEnded        Code = "already_ended"      // 409: the run has ended; nothing was written to the child
+	CodeReused       Code = "id_reused"          // 409: the command id was used for another command
+	CodeTooLarge     Code = "too_large"          // 413: the body is over 1 MiB
+	CodeNoStreaming  Code = "no_streaming"       // 500: something in between cannot flush
+	CodeInternal     Code = "internal"           // 500
+	CodeUnavailable  Code = "unavailable"        // 503: the bus is away, or the relay starts or ends
+	CodeTooMany      Code = "too_many_streams"   // 503
+)
+
+var statusOf = map[Code]int{
+	CodeBadRequest: http.StatusBadRequest, CodeBadCursor: http.StatusBadRequest, CodeUnauthorized: http.StatusUnauthorized,
+	CodeBadHost: http.StatusForbidden, CodeBadOrigin: http.StatusForbidden, CodeNotFound: http.StatusNotFound,
+	CodeBadMethod: http.StatusMethodNotAllowed, CodeEnded: http.StatusConflict, CodeReused: http.StatusConflict,
+	CodeTooLarge: http.StatusRequestEntityTooLarge, CodeNoStreaming: http.StatusInternalServerError,
+	CodeInternal: http.StatusInternalServerError, CodeUnavailable: http.StatusServiceUnavailable,
+	CodeTooMany: http.StatusServiceUnavailable,
+}
+
+// An ErrorBody is the JSON of every error answer.
+type ErrorBody struct {
+	Code    Code   `json:"code"`
+	Message string `json:"message"` // for people
+	// Retryable says that the same request may succeed later.
+	Retryable bool           `json:"retryable"`
+	NodeID    *string        `json:"nodeId"` // the task concerned, null without one
+	Details   map[string]any `json:"details"`
+}
+
+// apiErr is an error on its way to the client.
+type apiErr struct {
+	code    Code
+	message string
+	details map[string]any
+}
+
+func fail(code Code, message string) *apiErr { return &apiErr{code: code, message: message} }
+
+func (e *apiErr) with(key string, v any) *apiErr {
+	if e.details == nil {
+		e.details = map[string]any{}
+	}
+	e.details[key] = v
+	return e
+}
+
+// notFound is the one answer for every run or command that is not there.
+func notFound() *apiErr { return fail(CodeNotFound, "there is no such thing here") }
+
+// busErr turns an error of the bus into an answer. What it says inside stays inside.
+func (r *Relay) busErr(err error) *apiErr {
+	switch {
+	case errors.Is(err, bus.ErrNotFound):
+		return notFound()
+	case errors.Is(err, bus.ErrUnavailable), errors.Is(err, bus.ErrClosed), errors.Is(err, context.DeadlineExceeded),
+		errors.Is(err, context.Canceled), errors.Is(err, bus.ErrConflict):
+		r.log.Debug("request failed for now", "error", err)
+		return fail(CodeUnavailable, "the bus does not answer; try again")
+	}
+	r.log.Error("request failed", "error", err)
+	return fail(CodeInternal, "something went wrong; the relay's log has it")
+}
+
+func (e *apiErr) write(w http.ResponseWriter) {
+	status := statusOf[e.code]
+	body := ErrorBody{Code: e.code, Message: e.message, Retryable: status == http.StatusServiceUnavailable, Details: e.details}
+	if body.Details == nil {
+		body.Details = map[string]any{}
+	}
+	if body.Retryable {
+		w.Header().Set("Retry-After", "1")
+	}
+	if e.code == CodeUnauthorized {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="cbcast"`)
+	}
+	writeJSON(w, status, body)
+}
+
+// writeJSON answers with v. The status line is out before v can fail, so v is
+// something that marshals.
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		http.Error(w, "internal", http.StatusInternalServerError)
+		return
+	}
+	writeBody(w, status, append(b, '\n'))
+}
+
+func writeBody(w http.ResponseWriter, status int, body []byte) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // a client that is gone needs no answer
+}

@@ -1,0 +1,224 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cbcast/cbcast/internal/bus"
+	"github.com/cbcast/cbcast/internal/event"
+)
+
+// maxFolds bounds the folded runs kept for the next question. A long run's state
+// is some 100 KiB.
+const maxFolds = 64
+
+// A hub reads each partition and the control facts once, and hands every event
+// to those who follow its run.
+type hub struct {
+	r    *Relay
+	wg   sync.WaitGroup // followers
+	away atomic.Int32   // readers that do not read now
+
+	mu      sync.RWMutex // guards the rest
+	follows map[runKey][]*follower
+	feeds   map[runKey]*feed
+	folds   map[runKey]*fold
+	uses    uint64 // counts the uses of folds, to find the oldest
+}
+
+type runKey struct{ tenant, run string }
+
+func keyOf(ref bus.Ref) runKey { return runKey{ref.Tenant, ref.Run} }
+
+func newHub(r *Relay) *hub {
+	return &hub{r: r, follows: map[runKey][]*follower{}, feeds: map[runKey]*feed{}, folds: map[runKey]*fold{}}
+}
+
+// run reads until ctx ends.
+func (h *hub) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for p := range h.r.partitions {
+		wg.Go(func() {
+			h.read(ctx, func(ready func()) error { return h.r.bus.Tail(ctx, p, ready, h.dispatch) })
+		})
+	}
+	wg.Go(func() {
+		h.read(ctx, func(ready func()) error { return h.r.bus.TailControl(ctx, ready, h.dispatch) })
+	})
+	wg.Wait()
+}
+
+// read keeps one reader going. Whenever it begins, everyone looks for what was
+// stored before.
+func (h *hub) read(ctx context.Context, tail func(ready func()) error) {
+	h.away.Add(1)
+	for failed := 0; ; failed++ {
+		reading := false
+		err := tail(func() {
+			reading = true
+			h.away.Add(-1)
+			h.each((*follower).miss)
+		})
+		if reading {
+			failed = 0
+			h.away.Add(1)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if errors.Is(err, bus.ErrEpoch) {
+			h.r.log.Warn("a stream began anew", "error", err)
+		} else {
+			h.r.log.Debug("reader goes on", "error", err)
+		}
+		if !pause(ctx, failed) {
+			return
+		}
+	}
+}
+
+// dispatch hands e to its run's followers. It does not block.
+func (h *hub) dispatch(e *event.Event, _ uint64) {
+	switch e.Type {
+	case event.TypeExited, event.TypeLost, event.TypeResumed:
+		h.r.keeper.look(e.Run, settleDelay)
+	case event.TypeAudit:
+		h.r.clerk.audited(e)
+	}
+	h.mu.RLock()
+	for _, f := range h.follows[runKey{e.Tenant, e.Run}] {
+		f.push(e)
+	}
+	h.mu.RUnlock()
+}
+
+func (h *hub) each(fn func(*follower)) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	for _, list := range h.follows {
+		for _, f := range list {
+			fn(f)
+		}
+	}
+}
+
+// ready reports whether every reader reads.
+func (h *hub) ready() bool { return h.away.Load() == 0 && h.r.background() != nil }
+
+// begin starts f; h.mu is held. The returned function stops it.
+func (h *hub) begin(ctx context.Context, key runKey, f *follower) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	h.follows[key] = append(h.follows[key], f)
+	h.wg.Go(func() { f.run(ctx) }) // ends with ctx
+	return func() {
+		cancel()
+		list := slices.DeleteFunc(h.follows[key], func(o *follower) bool { return o == f })
+		if len(list) == 0 {
+			delete(h.follows, key)
+		} else {
+			h.follows[key] = list
+		}
+	}
+}
+
+// subscribe returns the run's feed, which leave gives back.
+func (h *hub) subscribe(ctx context.Context, ref bus.Ref) *feed {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	key := keyOf(ref)
+	f := h.feeds[key]
+	if f == nil {
+		f = newFeed(h.r, ref)
+		h.feeds[key] = f
+		f.stop = h.begin(ctx, key, f.follower)
+	}
+	f.users++
+	return f
+}
+
+func (h *hub) leave(f *feed) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if f.users--; f.users == 0 {
+		delete(h.feeds, keyOf(f.ref))
+		f.stop()
+	}
+}
+
+// fold returns the run's fold once it is up to date. It stays and is kept up to
+// date until others are asked for.
+func (h *hub) fold(ctx context.Context, ref bus.Ref) (*fold, error) {
+	bg := h.r.background()
+	if bg == nil {
+		return nil, bus.ErrClosed
+	}
+	h.mu.Lock()
+	key := keyOf(ref)
+	f := h.folds[key]
+	if f == nil {
+		f = newFold(h.r, ref)
+		h.folds[key] = f
+		f.stop = h.begin(bg, key, f.follower)
+	}
+	h.uses++
+	f.used = h.uses
+	for len(h.folds) > maxFolds {
+		old := key
+		for k, o := range h.folds {
+			if o.used < h.folds[old].used {
+				old = k
+			}
+		}
+		h.folds[old].stop()
+		delete(h.folds, old)
+	}
+	h.mu.Unlock()
+	select {
+	case <-f.ready:
+		return f, nil
+	case <-f.done:
+		return nil, bus.ErrClosed
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// sync brings every feed up to date, as far as ctx lasts.
+func (h *hub) sync(ctx context.Context) {
+	for _, f := range h.allFeeds() {
+		if f.sync(ctx) != nil {
+			return
+		}
+	}
+}
+
+// kick ends every write to a stream that is under way.
+func (h *hub) kick() {
+	for _, f := range h.allFeeds() {
+		f.mu.Lock()
+		for s := range f.subs {
+			s.kick()
+		}
+		f.mu.Unlock()
+	}
+}
+
+func (h *hub) allFeeds() []*feed {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	var all []*feed
+	for _, f := range h.feeds {
+		all = append(all, f)
+	}
+	return all
+}
+
+// wait returns when every follower has ended.
+func (h *hub) wait() { h.wg.Wait() }
+
+// settleDelay leaves an edge the time to write the registry itself.
+const settleDelay = 2 * time.Second

@@ -1,0 +1,207 @@
+package relay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/cbcast/cbcast/internal/bus"
+	"github.com/cbcast/cbcast/internal/run"
+)
+
+// A registry mirrors the bus's list of runs and of living edges. It is as large
+// as the list, which the bus bounds.
+type registry struct {
+	r *Relay
+
+	mu       sync.RWMutex // guards the rest
+	runs     map[string]bus.RunInfo
+	presence map[string]bus.Presence
+	known    int // watches that have told everything there was: 2 when the mirror is whole
+}
+
+func newRegistry(r *Relay) *registry {
+	return &registry{r: r, runs: map[string]bus.RunInfo{}, presence: map[string]bus.Presence{}}
+}
+
+// run keeps the mirror up to date until ctx ends.
+func (g *registry) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		g.watch(ctx, func(ready func()) error {
+			g.mu.Lock()
+			clear(g.runs)
+			g.mu.Unlock()
+			return g.r.bus.WatchRuns(ctx, ready, g.ran)
+		})
+	})
+	wg.Go(func() {
+		g.watch(ctx, func(ready func()) error {
+			g.mu.Lock()
+			clear(g.presence)
+			g.mu.Unlock()
+			return g.r.bus.WatchPresence(ctx, ready, g.present)
+		})
+	})
+	wg.Wait()
+}
+
+func (g *registry) watch(ctx context.Context, watch func(ready func()) error) {
+	for failed := 0; ; failed++ {
+		reading := false
+		err := watch(func() {
+			reading = true
+			g.count(1)
+		})
+		if reading {
+			failed = 0
+			g.count(-1)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		g.r.log.Debug("watch goes on", "error", err)
+		if !pause(ctx, failed) {
+			return
+		}
+	}
+}
+
+func (g *registry) count(n int) {
+	g.mu.Lock()
+	g.known += n
+	whole := g.known == 2
+	g.mu.Unlock()
+	if whole {
+		g.suspects()
+	}
+}
+
+func (g *registry) ran(i bus.RunInfo, gone bool) {
+	g.mu.Lock()
+	if gone {
+		delete(g.runs, i.Run)
+	} else {
+		g.runs[i.Run] = i
+	}
+	suspect := g.known == 2 && !gone && !over(i) && g.presence[i.Run] != bus.Alive
+	g.mu.Unlock()
+	if suspect {
+		g.r.keeper.look(i.Run, g.r.cfg.LostGrace)
+	}
+}
+
+// over reports whether a registry entry is final.
+func over(i bus.RunInfo) bool {
+	return i.State == stateDone && i.Verdict != "" && i.Verdict != string(run.Lost)
+}
+
+// States of a run in the registry that the relay writes or looks for.
+const (
+	stateDone = "done"
+	stateLost = "lost"
+)
+
+func (g *registry) present(run string, p bus.Presence) {
+	g.mu.Lock()
+	g.presence[run] = p
+	if p == bus.Absent {
+		delete(g.presence, run)
+	}
+	whole := g.known == 2
+	g.mu.Unlock()
+	switch {
+	case !whole:
+	case p == bus.Expired:
+		g.r.keeper.look(run, g.r.cfg.LostGrace)
+	case p == bus.Absent:
+		g.r.keeper.look(run, settleDelay)
+	}
+}
+
+// suspects looks at every run that is not over and whose edge is not there.
+func (g *registry) suspects() {
+	g.mu.RLock()
+	var list []bus.RunInfo
+	for _, i := range g.runs {
+		if !over(i) && g.presence[i.Run] != bus.Alive {
+			list = append(list, i)
+		}
+	}
+	g.mu.RUnlock()
+	for _, i := range list {
+		g.r.keeper.look(i.Run, g.r.cfg.LostGrace)
+	}
+	g.r.clerk.recall(list)
+}
+
+// alive is the edge's presence as far as known here.
+func (g *registry) alive(run string) bool {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.presence[run] == bus.Alive
+}
+
+// find returns a run's entry. The bus is asked about what the mirror has not.
+func (g *registry) find(ctx context.Context, run string) (bus.RunInfo, error) {
+	g.mu.RLock()
+	i, ok := g.runs[run]
+	g.mu.RUnlock()
+	if ok {
+		return i, nil
+	}
+	return g.r.bus.Run(ctx, run)
+}
+
+// whole reports whether the mirror shows everything.
+func (g *registry) whole() bool {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.known == 2
+}
+
+// list returns the entries that keep accepts, newest first.
+func (g *registry) list(keep func(bus.RunInfo) bool) []bus.RunInfo {
+	g.mu.RLock()
+	var all []bus.RunInfo
+	for _, i := range g.runs {
+		if keep(i) {
+			all = append(all, i)
+		}
+	}
+	g.mu.RUnlock()
+	slices.SortFunc(all, newer)
+	return all
+}
+
+// newer orders entries, the newest first.
+func newer(a, b bus.RunInfo) int {
+	return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(b.Run, a.Run))
+}
+
+// correct writes what the fold says into the run's entry.
+func (g *registry) correct(ctx context.Context, i bus.RunInfo) error {
+	f, err := g.r.hub.fold(ctx, i.Ref())
+	if err != nil {
+		return err
+	}
+	if err := f.sync(ctx); err != nil {
+		return err
+	}
+	var s run.Summary
+	f.view(func(st *run.State) {
+		s = st.Summary()
+		i.LastSeq = max(i.LastSeq, st.LastSeq())
+	})
+	i.State, i.Verdict, i.Sessions, i.Updated, i.Ended = s.State, s.Verdict, s.Sessions, s.Updated, s.Ended
+	i.Dialect, i.Versions = cmp.Or(s.Dialect, i.Dialect), s.Versions
+	if len(s.Commands) > 0 {
+		i.Capabilities = s.Commands
+	}
+	return g.r.bus.PutRun(ctx, i)
+}
+
+// notFoundErr reports whether the bus has no such thing.
+func notFoundErr(err error) bool { return errors.Is(err, bus.ErrNotFound) }

@@ -1,0 +1,246 @@
+package relay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/cbcast/cbcast/internal/bus"
+)
+
+// Config is what the environment may say, each name with the prefix CBCAST_.
+// Zero values mean the defaults named here.
+type Config struct {
+	// Addr is where the relay listens. On any but a loopback address every
+	// request needs the token, reads too.
+	Addr string `env:"ADDR" envDefault:"127.0.0.1:8420"`
+	// Hosts are further names by which the relay may be called, without port.
+	// Loopback names and the address that a connection came in on always are.
+	Hosts []string `env:"HOSTS"`
+	// Origins are web origins ("https://ci.example.com") whose pages may call
+	// the relay, beside its own.
+	Origins []string `env:"ORIGINS"`
+
+	// Heartbeat is how often a silent stream sends a comment; at most 15 s.
+	Heartbeat time.Duration `env:"HEARTBEAT" envDefault:"12s"`
+	// WriteTimeout bounds one write to a stream's client.
+	WriteTimeout time.Duration `env:"WRITE_TIMEOUT" envDefault:"15s"`
+	// QueueBytes is how far a stream's client may fall behind before it is cut.
+	// Each watched run keeps so many bytes, once for all its clients.
+	QueueBytes int `env:"QUEUE_BYTES" envDefault:"4194304"`
+	// MaxStreams bounds open streams; more get 503.
+	MaxStreams int `env:"MAX_STREAMS" envDefault:"10000"`
+
+	// LostGrace is how long after its presence expired an edge may still come
+	// back before its run is called lost.
+	LostGrace time.Duration `env:"LOST_GRACE" envDefault:"15s"`
+	// LostFinal is how long a lost run is waited for; after it a stream of it
+	// ends for good.
+	LostFinal time.Duration `env:"LOST_FINAL" envDefault:"24h"`
+
+	// DeliverWithin and EffectWithin are the times of a command that names none.
+	DeliverWithin time.Duration `env:"DELIVER_WITHIN" envDefault:"30s"`
+	EffectWithin  time.Duration `env:"EFFECT_WITHIN" envDefault:"1m"`
+
+	// Drain bounds the end: what is on the bus by then still goes to streams.
+	Drain time.Duration `env:"DRAIN" envDefault:"1s"`
+}
+
+// maxHeartbeat is what proxies that cut silent connections still let pass.
+const maxHeartbeat = 15 * time.Second
+
+func (c Config) defaults() Config {
+	c.Addr = cmp.Or(c.Addr, "127.0.0.1:8420")
+	c.Heartbeat = min(cmp.Or(c.Heartbeat, 12*time.Second), maxHeartbeat)
+	c.WriteTimeout = cmp.Or(c.WriteTimeout, 15*time.Second)
+	c.QueueBytes = cmp.Or(c.QueueBytes, 4<<20)
+	c.MaxStreams = cmp.Or(c.MaxStreams, 10_000)
+	c.LostGrace = cmp.Or(c.LostGrace, 15*time.Second)
+	c.LostFinal = cmp.Or(c.LostFinal, 24*time.Hour)
+	c.DeliverWithin = cmp.Or(c.DeliverWithin, 30*time.Second)
+	c.EffectWithin = cmp.Or(c.EffectWithin, time.Minute)
+	c.Drain = cmp.Or(c.Drain, time.Second)
+	return c
+}
+
+// Options are what a relay works with.
+type Options struct {
+	Config
+	Bus *bus.Bus // stays the caller's; it must outlive Run
+	// Token is the secret that writes need, and reads on any but a loopback
+	// address. Empty refuses them all.
+	Token string
+	// Partitions is the number of event streams; 0 is 1.
+	Partitions int
+	Log        *slog.Logger // nil discards
+}
+
+// A Relay serves one bus. Its handler answers 503 unless Run is running.
+type Relay struct {
+	cfg        Config
+	bus        *bus.Bus
+	token      string
+	partitions int
+	log        *slog.Logger
+	public     bool // bound to more than the loopback
+
+	hub     *hub
+	reg     *registry
+	keeper  *keeper
+	clerk   *clerk
+	streams sync.WaitGroup // open SSE subscriptions
+
+	mu      sync.Mutex      // guards the rest
+	open    int             // how many of them
+	ctx     context.Context // of the background work; nil before Run and after its end
+	closing chan struct{}   // closed when streams must end
+	closed  bool            // closing is closed
+}
+
+// New returns a relay. Nothing runs yet.
+func New(o Options) *Relay {
+	log := o.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	r := &Relay{
+		cfg: o.Config.defaults(), bus: o.Bus, token: o.Token, partitions: max(o.Partitions, 1), log: log,
+		closing: make(chan struct{}),
+	}
+	r.public = !loopbackAddr(r.cfg.Addr)
+	r.hub = newHub(r)
+	r.reg = newRegistry(r)
+	r.keeper = newKeeper(r)
+	r.clerk = newClerk(r)
+	return r
+}
+
+// Run does the relay's background work until ctx ends. Then it gives open
+// streams what is on the bus by now, for at most Config.Drain, ends them, and
+// returns when all of its goroutines have. The error is ctx's cause.
+func (r *Relay) Run(ctx context.Context) error {
+	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	r.mu.Lock()
+	if r.ctx != nil || r.closed {
+		r.mu.Unlock()
+		return errors.New("relay: Run is called once")
+	}
+	r.ctx = inner
+	r.mu.Unlock()
+
+	var wg sync.WaitGroup
+	wg.Go(func() { r.hub.run(inner) })
+	wg.Go(func() { r.reg.run(inner) })
+	wg.Go(func() { r.keeper.run(inner) })
+	wg.Go(func() { r.clerk.run(inner) })
+	<-ctx.Done()
+	r.drain()
+	r.mu.Lock()
+	r.ctx = nil
+	r.mu.Unlock()
+	stop()
+	wg.Wait()
+	r.hub.wait()
+	return context.Cause(ctx)
+}
+
+// drain ends the open streams.
+func (r *Relay) drain() {
+	ctx, cancel := context.WithTimeout(context.Background(), r.cfg.Drain)
+	defer cancel()
+	r.hub.sync(ctx)
+	r.mu.Lock()
+	r.closed = true
+	close(r.closing)
+	r.mu.Unlock()
+	done := make(chan struct{})
+	go func() { // ends with the last stream, whose writes have a deadline
+		r.streams.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return
+	case <-ctx.Done():
+	}
+	r.hub.kick()
+	<-done
+}
+
+// admit counts a stream in; release counts it out.
+func (r *Relay) admit() (ctx context.Context, closing <-chan struct{}, err *apiErr) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.ctx == nil || r.closed:
+		return nil, nil, fail(CodeUnavailable, "the relay is starting or ending")
+	case r.open >= r.cfg.MaxStreams:
+		return nil, nil, fail(CodeTooMany, "too many open streams")
+	}
+	r.open++
+	r.streams.Add(1)
+	return r.ctx, r.closing, nil
+}
+
+func (r *Relay) release() {
+	r.mu.Lock()
+	r.open--
+	r.mu.Unlock()
+	r.streams.Done()
+}
+
+// background is the context of the background work, nil when there is none.
+func (r *Relay) background() context.Context {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ctx
+}
+
+const (
+	// readHeaderTimeout bounds the wait for a request's headers, idleTimeout
+	// the life of a connection between requests.
+	readHeaderTimeout = 10 * time.Second
+	idleTimeout       = 2 * time.Minute
+
+	// maxHeader bounds a request's headers. A cursor and a token are short.
+	maxHeader = 32 << 10
+)
+
+// Listen opens the configured address.
+func (r *Relay) Listen(ctx context.Context) (net.Listener, error) {
+	var lc net.ListenConfig
+	return lc.Listen(ctx, "tcp", r.cfg.Addr)
+}
+
+// Serve is [Relay.Run] together with an HTTP server on ln, which it closes. When
+// ln is on more than the loopback, every request needs the token.
+func (r *Relay) Serve(ctx context.Context, ln net.Listener) error {
+	r.public = !loopbackAddr(ln.Addr().String())
+	srv := &http.Server{
+		Handler: r.Handler(), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		ErrorLog: slog.NewLogLogger(r.log.Handler(), slog.LevelDebug),
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	served := make(chan struct{})
+	go func() { // ends with the server, below
+		defer close(served)
+		if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			cancel(err)
+		}
+	}()
+	err := r.Run(ctx)
+	sctx, stop := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Drain)
+	defer stop()
+	if srv.Shutdown(sctx) != nil {
+		_ = srv.Close()
+	}
+	<-served
+	cancel(nil)
+	return err
+}

@@ -1,0 +1,158 @@
+package relay
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cbcast/cbcast/internal/bus"
+	"github.com/cbcast/cbcast/internal/event"
+	"github.com/cbcast/cbcast/internal/run"
+	"github.com/cbcast/cbcast/internal/subject"
+)
+
+const (
+	listDefault, listMax = 100, 1000
+
+	// maxRunID bounds a run id in a path; real ones have 36 bytes.
+	maxRunID = 128
+)
+
+// A RunEntry is one run in the list.
+type RunEntry struct {
+	bus.RunInfo
+	Alive bool `json:"alive"` // its edge is there
+}
+
+// A RunList is the body of GET /v1/runs.
+type RunList struct {
+	Runs []RunEntry `json:"runs"`
+	Next string     `json:"next,omitempty"` // the cursor of the next page; absent on the last
+}
+
+func (r *Relay) listRuns(w http.ResponseWriter, q *http.Request) *apiErr {
+	if !r.reg.whole() {
+		return fail(CodeUnavailable, "the list of runs is not read yet")
+	}
+	query := q.URL.Query()
+	limit, aerr := limitOf(q, listDefault, listMax)
+	if aerr != nil {
+		return aerr
+	}
+	var behind *bus.RunInfo
+	if c := query.Get("cursor"); c != "" {
+		if behind = parseListCursor(c); behind == nil {
+			return fail(CodeBadCursor, "cursor is none that this list gave").with("parameter", "cursor")
+		}
+	}
+	is := func(param, have string) bool {
+		want := query.Get(param)
+		return want == "" || want == have
+	}
+	all := r.reg.list(func(i bus.RunInfo) bool {
+		return is("state", i.State) && is("tenant", i.Tenant) && is("dialect", i.Dialect) &&
+			(behind == nil || newer(i, *behind) > 0)
+	})
+	out := RunList{Runs: []RunEntry{}}
+	for n, i := range all {
+		if n == limit {
+			out.Next = listCursor(all[n-1])
+			break
+		}
+		out.Runs = append(out.Runs, RunEntry{i, r.reg.alive(i.Run)})
+	}
+	writeJSON(w, http.StatusOK, out)
+	return nil
+}
+
+// limitOf reads the parameter limit. More than most is cut to it.
+func limitOf(q *http.Request, usual, most int) (int, *apiErr) {
+	s := q.URL.Query().Get("limit")
+	if s == "" {
+		return usual, nil
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 {
+		return 0, fail(CodeBadRequest, "limit must be a number from 1 on").with("parameter", "limit")
+	}
+	return min(n, most), nil
+}
+
+// listCursor names the place behind i in the list.
+func listCursor(i bus.RunInfo) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(i.Started.UTC().Format(time.RFC3339Nano) + " " + i.Run))
+}
+
+func parseListCursor(s string) *bus.RunInfo {
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil || len(s) > 512 {
+		return nil
+	}
+	started, run, ok := strings.Cut(string(b), " ")
+	at, err := time.Parse(time.RFC3339Nano, started)
+	if err != nil || !ok || run == "" {
+		return nil
+	}
+	return &bus.RunInfo{Run: run, Started: at}
+}
+
+// runOf finds the run in the path.
+func (r *Relay) runOf(q *http.Request) (bus.RunInfo, *apiErr) {
+	id := q.PathValue("run")
+	if id == "" || len(id) > maxRunID {
+		return bus.RunInfo{}, notFound()
+	}
+	if r.background() == nil {
+		return bus.RunInfo{}, fail(CodeUnavailable, "the relay is starting or ending")
+	}
+	i, err := r.reg.find(q.Context(), id)
+	if err != nil {
+		return bus.RunInfo{}, r.busErr(err)
+	}
+	return i, nil
+}
+
+// A RunDoc is the body of GET /v1/runs/{run}.
+type RunDoc struct {
+	Info  bus.RunInfo `json:"info"`  // what the list says
+	Alive bool        `json:"alive"` // its edge is there
+	First uint64      `json:"first"` // the first event that is kept, 0 without one
+	State run.View    `json:"state"` // folded from the events
+}
+
+func (r *Relay) showRun(w http.ResponseWriter, q *http.Request) *apiErr {
+	i, aerr := r.runOf(q)
+	if aerr != nil {
+		return aerr
+	}
+	ctx, cancel := context.WithTimeout(q.Context(), answerTimeout-time.Second)
+	defer cancel()
+	doc := RunDoc{Info: i, Alive: r.reg.alive(i.Run)}
+	e, _, err := r.bus.FirstKept(ctx, i.Ref())
+	switch {
+	case err == nil:
+		doc.First = e.Seq
+	case !errors.Is(err, bus.ErrNotFound):
+		return r.busErr(err)
+	}
+	f, err := r.hub.fold(ctx, i.Ref())
+	if err != nil {
+		return r.busErr(err)
+	}
+	f.view(func(st *run.State) { doc.State = st.View() })
+	writeJSON(w, http.StatusOK, doc)
+	return nil
+}
+
+// lostSince returns the fact that a run is lost, where that is its last word.
+func (r *Relay) lostSince(ctx context.Context, ref bus.Ref) (*event.Event, error) {
+	e, _, err := r.bus.Control(ctx, ref.Tenant, ref.Run, subject.Liveness)
+	if notFoundErr(err) || err == nil && e.Type != event.TypeLost {
+		return nil, nil
+	}
+	return e, err
+}

@@ -1,0 +1,334 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/cbcast/cbcast/internal/bus"
+	"github.com/cbcast/cbcast/internal/event"
+)
+
+const (
+	// batchBytes is how much goes into one write. A frame alone may be larger.
+	batchBytes = 64 << 10
+
+	// retryMin and retrySpread are what clients wait before they come back, in
+	// milliseconds, so that those of an ended relay do not come at once.
+	retryMin, retrySpread = 1000, 1000
+)
+
+// A subscription is one client of a run's stream. Its goroutine is the
+// handler's; only feed and closing wake it.
+type subscription struct {
+	r       *Relay
+	ref     bus.Ref
+	filter  filter
+	pos     uint64 // seq that everything up to has been sent or filtered out
+	head    uint64 // of the run, when the client came
+	w       http.ResponseWriter
+	rc      *http.ResponseController
+	closing <-chan struct{}
+	sub     *sub
+
+	buf  []byte
+	told *frame    // the lost that the client knows of
+	beat time.Time // of the next heartbeat
+}
+
+// streamRun serves the run's events as server-sent events, from the cursor on
+// and then live, until the exit event. The package comment has the protocol.
+func (r *Relay) streamRun(w http.ResponseWriter, q *http.Request) *apiErr {
+	i, aerr := r.runOf(q)
+	if aerr != nil {
+		return aerr
+	}
+	after, aerr := cursorOf(q)
+	if aerr != nil {
+		return aerr
+	}
+	ctx, closing, aerr := r.admit()
+	if aerr != nil {
+		return aerr
+	}
+	defer r.release()
+	s := &subscription{
+		r: r, ref: i.Ref(), filter: filterOf(q), pos: after, w: w, rc: http.NewResponseController(w), closing: closing,
+	}
+	over, err := s.over(q.Context())
+	switch {
+	case err != nil:
+		return r.busErr(err)
+	case over:
+		w.Header().Set("Cache-Control", "no-store")
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	if aerr := s.open(); aerr != nil {
+		return aerr
+	}
+	f := r.hub.subscribe(ctx, s.ref)
+	defer r.hub.leave(f)
+	s.sub = f.enter(func() { _ = s.rc.SetWriteDeadline(time.Unix(1, 0)) })
+	defer f.quit(s.sub)
+	if err := s.serve(q.Context(), ctx); err != nil {
+		r.log.Debug("stream ended", "run", i.Run, "after", s.pos, "error", err)
+		return nil
+	}
+	_ = s.rc.SetWriteDeadline(time.Now().Add(r.cfg.WriteTimeout)) // for the end of the answer
+	return nil
+}
+
+// over reports whether the client has everything there will ever be: its cursor
+// is at the exit event, or at the end of a run that was lost too long ago. It
+// also learns the run's end.
+func (s *subscription) over(ctx context.Context) (bool, error) {
+	last, _, err := s.r.bus.Last(ctx, s.ref)
+	if notFoundErr(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	s.head = last.Seq
+	if s.pos != s.head {
+		return false, nil
+	}
+	if last.Type == event.TypeExited {
+		return true, nil
+	}
+	if s.r.reg.alive(s.ref.Run) {
+		return false, nil
+	}
+	lost, err := s.r.lostSince(ctx, s.ref)
+	return lost != nil && time.Since(lost.Time) >= s.r.cfg.LostFinal, err
+}
+
+// open sends the headers and the first bytes at once.
+func (s *subscription) open() *apiErr {
+	h := s.w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store, no-transform")
+	h.Set("X-Accel-Buffering", "no")
+	_ = s.rc.SetReadDeadline(time.Time{}) // the connection lives as long as the run
+	_ = s.rc.SetWriteDeadline(time.Now().Add(s.r.cfg.WriteTimeout))
+	if err := s.rc.Flush(); errors.Is(err, http.ErrNotSupported) {
+		clear(h)
+		return fail(CodeNoStreaming, "something between the relay and the connection cannot flush")
+	}
+	s.buf = fmt.Appendf(s.buf, "retry: %d\n\n", retryMin+rand.IntN(retrySpread))
+	if s.pos > s.head {
+		g := Gap{Asked: s.pos, Last: s.head, Reason: reasonBeyond}
+		s.buf = g.append(s.buf, evReset)
+		s.pos = 0
+	}
+	_ = s.flush() // the next write says so again
+	return nil
+}
+
+var (
+	errCut     = errors.New("client too slow, cut")
+	errRelay   = errors.New("relay ends")
+	errNoBytes = errors.New("client does not take the bytes")
+)
+
+// serve sends everything in order. It returns nil at the end of the run's
+// stream, of a drain, or when the client went away.
+func (s *subscription) serve(ctx, bg context.Context) error {
+	for failed := 0; ; {
+		if !s.sub.attach(s.pos) {
+			sent, err := s.history(ctx)
+			switch {
+			case err != nil && (errors.Is(err, errNoBytes) || ctx.Err() != nil):
+				return err
+			case err != nil:
+				failed++
+			case sent:
+				failed = 0
+				continue
+			}
+			// The bus is away, or the feed is not there yet.
+			if more, err := s.wait(ctx, bg, min(retryMax, 20*time.Millisecond<<min(failed, 10)), s.sub.starting()); !more {
+				return err
+			}
+			continue
+		}
+		p := s.sub.take(s.pos, batchBytes)
+		switch {
+		case p.cut:
+			return errCut
+		case p.lag:
+			continue
+		case len(p.frames) > 0:
+			end, err := s.send(p.frames)
+			if err != nil || end {
+				return err
+			}
+			continue
+		case p.end:
+			return s.flush()
+		}
+		end, err := s.lost(p)
+		if err != nil || end {
+			return err
+		}
+		idle := s.r.cfg.Heartbeat
+		if p.lost != nil {
+			idle = min(idle, max(time.Until(p.since.Add(s.r.cfg.LostFinal)), time.Millisecond))
+		}
+		if more, err := s.wait(ctx, bg, idle, nil); !more {
+			return err
+		}
+	}
+}
+
+// lost tells a client that came to a run already lost so, once, and ends the
+// stream when it will not be waited for any longer.
+func (s *subscription) lost(p progress) (end bool, err error) {
+	if p.lost == nil {
+		s.told = nil
+		return false, nil
+	}
+	if s.told == nil {
+		s.told = p.lost
+		s.buf = append(s.buf, p.lost.sse...)
+		if err := s.flush(); err != nil {
+			return true, err
+		}
+	}
+	return time.Since(p.since) >= s.r.cfg.LostFinal, nil
+}
+
+// wait returns when there may be more to send, after d at the latest; more is
+// false when there will not. It keeps the heartbeat.
+func (s *subscription) wait(ctx, bg context.Context, d time.Duration, starting <-chan struct{}) (more bool, err error) {
+	if err := s.flush(); err != nil {
+		return false, err
+	}
+	select {
+	case <-s.closing: // everything there was has been sent
+		return false, errRelay
+	default:
+	}
+	if starting != nil {
+		d = time.Hour
+	}
+	t := time.NewTimer(min(d, max(time.Until(s.beat), 0)))
+	defer t.Stop()
+	select {
+	case <-s.sub.wake:
+	case <-starting:
+	case <-t.C:
+		if !time.Now().Before(s.beat) {
+			s.buf = append(s.buf, ":\n\n"...)
+			return true, s.flush()
+		}
+	case <-s.closing:
+	case <-ctx.Done():
+		return false, nil
+	case <-bg.Done():
+		return false, errRelay
+	}
+	return true, nil
+}
+
+// history sends what the bus has behind the position, and reports whether there
+// was anything.
+func (s *subscription) history(ctx context.Context) (sent bool, err error) {
+	var asm assembler
+	for e, err := range s.r.bus.History(ctx, s.ref, s.pos) {
+		if err != nil {
+			return sent, errors.Join(err, s.flush())
+		}
+		for _, f := range asm.add(e) {
+			sent = true
+			if err := s.put(f); err != nil {
+				return sent, err
+			}
+		}
+		select {
+		case <-s.closing:
+			return sent, errors.Join(errNoBytes, errRelay)
+		default:
+		}
+	}
+	return sent, s.flush()
+}
+
+// send sends frames of the feed. end says that the stream ends with them.
+func (s *subscription) send(frames []*frame) (end bool, err error) {
+	for _, f := range frames {
+		if f.last > 0 && f.last <= s.pos {
+			continue
+		}
+		if f.name == evLost && s.told != nil && string(s.told.sse) == string(f.sse) {
+			continue
+		}
+		if err := s.put(f); err != nil {
+			return true, err
+		}
+		if f.name == evLost {
+			// Provisional: the client comes back and waits, if it wants to.
+			return true, s.flush()
+		}
+	}
+	return false, s.flush()
+}
+
+// put adds a frame to what is written next, after a gap if there is one.
+func (s *subscription) put(f *frame) error {
+	if f.last > 0 {
+		if f.first > s.pos+1 {
+			s.head = max(s.head, f.last)
+			g := Gap{Asked: s.pos, First: f.first, Last: s.head, Reason: reasonNotKept}
+			s.buf = g.append(s.buf, evGap)
+		}
+		s.pos = f.last
+	}
+	if !s.filter.takes(f) {
+		return nil
+	}
+	if len(s.buf)+len(f.sse) > batchBytes {
+		if err := s.flush(); err != nil {
+			return err
+		}
+	}
+	if len(f.sse) >= batchBytes {
+		return s.write(f.sse)
+	}
+	s.buf = append(s.buf, f.sse...)
+	return nil
+}
+
+// flush writes what is held, through to the connection.
+func (s *subscription) flush() error {
+	if len(s.buf) == 0 {
+		return nil
+	}
+	err := s.write(s.buf)
+	s.buf = s.buf[:0]
+	if cap(s.buf) > idleBuffer {
+		s.buf = nil
+	}
+	return err
+}
+
+// idleBuffer is what a silent client may keep: there are thousands of them.
+const idleBuffer = 4 << 10
+
+// write gives b to the connection under a new deadline.
+func (s *subscription) write(b []byte) error {
+	_ = s.rc.SetWriteDeadline(time.Now().Add(s.r.cfg.WriteTimeout)) // where there are none, the server's own hold
+	_, err := s.w.Write(b)
+	if err == nil {
+		err = s.rc.Flush()
+	}
+	if err != nil {
+		return errors.Join(errNoBytes, err)
+	}
+	s.beat = time.Now().Add(s.r.cfg.Heartbeat)
+	return nil
+}
