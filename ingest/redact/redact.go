@@ -126,7 +126,6 @@ func New(c Config) (*Redactor, error) {
 	if err := r.rememberEnv(c.Env, c.EnvNames); err != nil {
 		return nil, err
 	}
-	r.match.build()
 	return r, nil
 }
 

@@ -51,9 +51,7 @@ func (r *Redactor) rememberEnv(env, names []string) error {
 func (r *Redactor) Remember(value, rule string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.note(value, rule) {
-		r.match.build()
-	}
+	r.note(value, rule)
 }
 
 // learn remembers value and masks it in data, the frame that taught it.
@@ -62,7 +60,6 @@ func (r *Redactor) learn(value string, data []byte) {
 	if !r.note(value, "token") {
 		return
 	}
-	r.match.build()
 	for _, l := range r.match.lits[first:] {
 		for at := 0; ; at++ {
 			i := bytes.Index(data[at:], l.text)
@@ -75,7 +72,7 @@ func (r *Redactor) learn(value string, data []byte) {
 	}
 }
 
-// note adds value to what the matcher looks for; its tables are not built.
+// note adds value to what the matcher looks for.
 func (r *Redactor) note(value, rule string) bool {
 	if len(value) > maxValue {
 		value = value[:maxValue]
