@@ -62,16 +62,19 @@ func (o *output) pump() {
 		switch {
 		case err == nil:
 		case errors.Is(err, os.ErrDeadlineExceeded) && limit < 0:
-			// Another process keeps the pipe open. What stands in it now may be
-			// the child's; what comes later is not.
-			o.held = true
+			// What stands in the pipe now may be the child's; what comes later is
+			// not. Where only the parent was slow, EOF stands behind it.
 			limit = pending(o.r)
 			o.r.SetReadDeadline(time.Time{})
 		case err == io.EOF:
-			o.stats.EOF, o.held, limit = true, false, 0
+			o.stats.EOF, limit = true, 0
 		default:
 			o.failed, limit = err, 0
 		}
+	}
+	if !o.stats.EOF && o.failed == nil {
+		o.stats.EOF = hungUp(o.r)
+		o.held = !o.stats.EOF
 	}
 	o.finish()
 }
@@ -175,7 +178,7 @@ func (o *output) abandon() bool {
 			break
 		}
 	}
-	o.held = true
+	o.held = !hungUp(o.r)
 	o.tap.eof(o.stream)
 	o.r.Close()
 	return true
@@ -234,6 +237,17 @@ func await(f *os.File, events int16, wake *os.File) (err error) {
 		return os.ErrClosed
 	}
 	return err
+}
+
+// hungUp reports whether a read of f would give EOF.
+func hungUp(f *os.File) bool {
+	fd, err := number(f)
+	if err != nil {
+		return false
+	}
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n == 1 && fds[0].Revents&unix.POLLHUP != 0 && fds[0].Revents&unix.POLLIN == 0
 }
 
 // number returns f's descriptor without changing its mode, as f.Fd would.

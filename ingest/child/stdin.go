@@ -1,6 +1,7 @@
 package child
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -203,6 +204,7 @@ func (s *stdin) copy() bool {
 func (s *stdin) forward(p []byte) bool {
 	s.stats.Reads++
 	s.stats.Bytes += int64(len(p))
+	s.stats.Lines += int64(bytes.Count(p, lf))
 	if !s.acquire() {
 		return false
 	}
