@@ -5,8 +5,8 @@
 // # Frames
 //
 // A line is a frame when it is exactly one valid JSON object. Keys match exactly
-// (encoding/json would fold case), a key that stands twice is flagged and its last
-// value counts, bytes that are no UTF-8 and lone surrogates are let through,
+// (encoding/json would fold case), a key that stands twice is flagged and has no
+// value where the two differ (encoding/json would take the last), bytes that are no UTF-8 and lone surrogates are let through,
 // numbers stay text, nesting is bounded and walked without recursion.
 //
 // # Kinds

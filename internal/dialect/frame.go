@@ -10,10 +10,11 @@ type Frame struct {
 	Subtype string // "subtype", or the one inside "request" or "response"
 
 	// Dup says that a key stands twice at the top level. Parsers differ in which
-	// one they take; this one takes the last, as JSON.parse does.
+	// one they take; a key with two different values has none here.
 	Dup bool
 
 	fields [keyCount]span
+	torn   uint32 // bit k: the key has two different values
 }
 
 type span struct{ from, to uint32 }
@@ -159,7 +160,7 @@ func (f *Frame) scan(b []byte) int {
 			f.Dup = true
 		}
 		if k := lookup(name); k < keyCount {
-			f.fields[k] = span{uint32(i), uint32(end)}
+			f.set(k, b, i, end)
 		}
 		i = skipSpace(b, end)
 		if i >= len(b) {
@@ -173,6 +174,14 @@ func (f *Frame) scan(b []byte) int {
 		}
 		i = skipSpace(b, i+1)
 	}
+}
+
+// set notes where the value of k is. Two different values are none.
+func (f *Frame) set(k key, b []byte, from, to int) {
+	if old := f.fields[k]; old.to != 0 && !bytes.Equal(b[old.from:old.to], b[from:to]) {
+		f.torn |= 1 << k
+	}
+	f.fields[k] = span{uint32(from), uint32(to)}
 }
 
 // seenKeys finds repeated keys: a 64-bit filter first, then a comparison.
@@ -217,7 +226,7 @@ func (s *seenKeys) has(name []byte) bool {
 
 func (f *Frame) field(k key) Value {
 	s := f.fields[k]
-	if s.to == 0 {
+	if s.to == 0 || f.torn&(1<<k) != 0 {
 		return nil
 	}
 	return f.Raw[s.from:s.to:s.to]

@@ -87,9 +87,10 @@ func TestParseFlagsRepeatedKeys(t *testing.T) {
 			t.Errorf("%.50s: frame %t, dup %t, want %t", tc.line, ok, f.Dup, tc.want)
 		}
 	}
-	// The last one counts, as for JSON.parse.
-	if f, _ := dialect.Parse([]byte(`{"type":"assistant","type":"result"}`)); f.Type != "result" {
-		t.Errorf("type %q", f.Type)
+	// Two different values are none, two equal ones are one.
+	f, _ := dialect.Parse([]byte(`{"type":"assistant","type":"result","uuid":"u","uuid":"u","x":1,"x":2,"y":1,"y":1}`))
+	if got := []string{f.Type, f.Get("uuid").Text(), string(f.Get("x")), string(f.Get("y"))}; !slices.Equal(got, []string{"", "u", "", "1"}) {
+		t.Errorf("%q", got)
 	}
 }
 
@@ -175,7 +176,8 @@ func FuzzParse(f *testing.F) {
 		if err := json.Unmarshal(line, &want); err != nil {
 			t.Fatalf("%q: %v", line, err)
 		}
-		got := map[string]bool{}
+		got, torn := map[string]bool{}, map[string]bool{}
+		first := map[string]dialect.Value{}
 		for k, v := range fr.Raw.Fields {
 			if !json.Valid(v) {
 				t.Fatalf("%q: value %q of %q", line, v, k)
@@ -185,6 +187,10 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("key %q", k)
 			}
 			got[key] = true
+			if old, ok := first[key]; ok && !bytes.Equal(old, v) {
+				torn[key] = true
+			}
+			first[key] = v
 			if utf8.Valid(k) && !bytes.Equal(fr.Get(key), fr.Raw.Get(key)) {
 				t.Fatalf("%q: Get(%q) has two answers", line, key)
 			}
@@ -195,6 +201,12 @@ func FuzzParse(f *testing.F) {
 		for key := range want {
 			if strings.ContainsRune(key, '\ufffd') {
 				continue // a key that is no UTF-8 is found by its bytes only
+			}
+			if torn[key] {
+				if v := fr.Get(key); v != nil {
+					t.Fatalf("%q: %q has two values and is %q", line, key, v)
+				}
+				continue
 			}
 			if v := fr.Get(key); !bytes.Equal(v, bytes.TrimSpace(want[key])) {
 				t.Fatalf("%q: %q is %q, want %q", line, key, v, want[key])

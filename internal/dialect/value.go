@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"bytes"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -58,14 +59,19 @@ func (v Value) Items(yield func(Value) bool) {
 	}
 }
 
-// Get returns the member key of an object: the exact key, the last one where it
-// is there twice (as JSON.parse has it), nil where it is not.
+// Get returns the member key of an object, matched exactly. It is nil where the
+// key is not there, and where it is there with two different values: which one a
+// reader takes must not decide what a frame means.
 func (v Value) Get(key string) Value {
 	var found Value
 	for k, value := range v.Fields {
-		if keyIs(k, key) {
-			found = value
+		if !keyIs(k, key) {
+			continue
 		}
+		if found != nil && !bytes.Equal(found, value) {
+			return nil
+		}
+		found = value
 	}
 	return found
 }

@@ -81,8 +81,9 @@ func askKind(subtype string, req dialect.Value) string {
 }
 
 func (s *State) askByID(id dialect.Value) *ask {
+	key := boundID(string(id))
 	for _, a := range s.asks {
-		if len(id) > 0 && a.id == boundID(string(id)) {
+		if key != "" && a.id == key {
 			return a
 		}
 	}

@@ -136,10 +136,10 @@ func (s *State) ack(e *event.Event, f *dialect.Frame) {
 			s.openAsk(e, req, item.Get("request_id"), sub, f.AmbiguousControl())
 		}
 	}
-	id := f.ControlID()
+	id := boundID(string(f.ControlID()))
 	var found *interrupt
 	for _, in := range s.interrupts {
-		if len(id) == 0 || in.id != boundID(string(id)) {
+		if id == "" || in.id != id {
 			continue
 		}
 		if found = in; in.AckedSeq == 0 {
@@ -148,7 +148,7 @@ func (s *State) ack(e *event.Event, f *dialect.Frame) {
 	}
 	switch {
 	case found == nil:
-		if len(s.requests.m) > 0 && !s.requests.has(string(id)) {
+		if len(s.requests.m) > 0 && !s.requests.has(id) {
 			s.counts.AcksUnknown++
 		}
 	case found.AckedSeq != 0:

@@ -4,28 +4,39 @@ import "strings"
 
 // workflowLabel finds meta.name in a workflow's script: the wire names inline
 // workflows of CodeBuddy only by a hash. It looks for the first name: '…' after
-// the word meta and gives "" where the script is written in another way.
+// "meta = {" and gives "" where the script is written in another way.
 func workflowLabel(script string) string {
 	if len(script) > 64<<10 {
 		script = script[:64<<10] // meta stands at the top
 	}
-	_, rest, ok := strings.Cut(script, "meta")
-	for ok {
-		var before string
-		before, rest, ok = strings.Cut(rest, "name")
+	rest, ok := script, true
+	for {
+		if _, rest, ok = strings.Cut(rest, "meta"); !ok {
+			return ""
+		}
+		if after := trim(rest); strings.HasPrefix(after, "=") && strings.HasPrefix(trim(after[1:]), "{") {
+			return nameIn(trim(after[1:]))
+		}
+	}
+}
+
+// nameIn returns the value of the first key "name" of an object literal.
+func nameIn(object string) string {
+	for {
+		before, rest, ok := strings.Cut(object, "name")
 		if !ok {
 			return ""
 		}
-		if before != "" && wordByte(before[len(before)-1]) {
+		object = rest
+		if wordByte(before[len(before)-1]) { // there is a "{" at least
 			continue
 		}
-		value := strings.TrimLeft(rest, " \t\r\n")
-		value = strings.TrimPrefix(strings.TrimPrefix(value, `"`), `'`) // a quoted key
-		value = strings.TrimLeft(value, " \t\r\n")
+		value := trim(strings.TrimPrefix(strings.TrimPrefix(rest, `"`), `'`)) // the end of a quoted key
 		if !strings.HasPrefix(value, ":") {
+			object = "," + rest
 			continue
 		}
-		value = strings.TrimLeft(value[1:], " \t\r\n")
+		value = trim(value[1:])
 		if value == "" || !strings.ContainsRune("'\"`", rune(value[0])) {
 			return ""
 		}
@@ -35,8 +46,9 @@ func workflowLabel(script string) string {
 		}
 		return clip(value[1:1+end], maxText)
 	}
-	return ""
 }
+
+func trim(s string) string { return strings.TrimLeft(s, " \t\r\n") }
 
 func wordByte(c byte) bool {
 	return c == '_' || c == '$' || c-'0' <= 9 || c|0x20 >= 'a' && c|0x20 <= 'z'
