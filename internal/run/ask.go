@@ -177,9 +177,13 @@ func (s *State) hookAnswered(e *event.Event, body dialect.Value) {
 	if !no {
 		return
 	}
+	s.hookDenied(e.Seq, out.Get("hookEventName").Text())
+}
+
+func (s *State) hookDenied(seq uint64, hook string) {
 	s.counts.Denied++
 	if t := s.current(s.main); t != nil {
-		t.ev.add(Denied, Evidence{e.Seq, byHook, out.Get("hookEventName").Text()})
+		t.ev.add(Denied, Evidence{seq, byHook, hook})
 	}
 }
 

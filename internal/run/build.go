@@ -23,7 +23,7 @@ func at(t time.Time) *time.Time {
 // View is a copy of the state for showing. It shares nothing with s.
 func (s *State) View() View {
 	v := View{
-		Run: s.run, Tenant: s.tenant, Name: s.started.CI["name"], Dialect: string(s.dialect), State: s.Phase(),
+		Run: s.run, Tenant: s.tenant, Dialect: string(s.dialect), State: s.Phase(),
 		Verdict: s.Verdict(), Provisional: s.Lost(), Session: s.main, Host: s.started.Host, Cwd: s.started.Cwd,
 		Argv: slices.Clone(s.started.Argv), Model: s.model, Mode: s.mode, CI: maps.Clone(s.started.CI),
 		StartedAt: at(s.startedAt), UpdatedAt: at(s.now), LastSeq: s.last, Open: s.open(), Counts: s.counts,

@@ -172,8 +172,11 @@ func (s *State) open() Open {
 			o.Turns++
 		}
 	}
+	if s.oneShot() {
+		o.Turns++
+	}
 	for _, t := range s.tasks {
-		if !t.ended && !(s.silent(t)) {
+		if !t.ended && !s.silent(t) {
 			o.Tasks++
 		}
 	}
@@ -183,6 +186,12 @@ func (s *State) open() Open {
 		}
 	}
 	return o
+}
+
+// oneShot reports whether the child runs to write one text or document: it works
+// from its start to its end, and nothing else tells.
+func (s *State) oneShot() bool {
+	return s.exit == nil && s.frames == 0 && s.started.Output != "" && s.started.Output != string(dialect.OutputStream)
 }
 
 // silent reports whether waiting for the task's end is no use between turns.
@@ -202,7 +211,7 @@ func (s *State) Phase() string {
 		return "waiting"
 	case o.Turns > 0 || o.Tasks > 0:
 		return "working"
-	case s.frames == 0 && len(s.doc) == 0 && !s.inputsSeen:
+	case s.frames == 0 && !s.inputsSeen && s.counts.Frames["out"] == 0:
 		return "starting"
 	}
 	return "idle"
@@ -283,7 +292,6 @@ func (s *State) Controlled() bool {
 // A Summary is what a registry shows of a run.
 type Summary struct {
 	Dialect  string
-	Name     string
 	State    string            // see [View]
 	Verdict  string            // "" while the run lives
 	Sessions []string          // the main one first
@@ -296,7 +304,7 @@ type Summary struct {
 // Summary returns the short form of the state.
 func (s *State) Summary() Summary {
 	v := Summary{
-		Dialect: string(s.dialect), Name: s.started.CI["name"], State: s.Phase(), Sessions: s.Sessions(), Updated: s.now,
+		Dialect: string(s.dialect), State: s.Phase(), Sessions: s.Sessions(), Updated: s.now,
 		Versions: s.versions(), Commands: dialect.Capabilities(s.dialect, s.childVer),
 	}
 	if j := s.Verdict(); j != nil {

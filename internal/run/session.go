@@ -41,6 +41,7 @@ func (s *State) reset(f *dialect.Frame, seq uint64) {
 }
 
 func (s *State) initFrame(e *event.Event, f *dialect.Frame) {
+	s.assumeMain(e.Session, e.Seq)
 	if e.Session == s.main || s.main == "" {
 		if v := f.Get("claude_code_version").Text(); v != "" {
 			s.childVer = clip(v, maxText)
@@ -51,5 +52,12 @@ func (s *State) initFrame(e *event.Event, f *dialect.Frame) {
 	r := s.opening(e.Session, e.Seq)
 	if r.turn == nil && s.dialect == dialect.Claude {
 		s.begin(r) // Claude Code writes one at the start of every turn, and only there
+	}
+}
+
+// assumeMain makes the first session main where no fact of the edge has named one.
+func (s *State) assumeMain(id string, seq uint64) {
+	if s.main == "" {
+		s.setMain(id, seq)
 	}
 }

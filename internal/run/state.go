@@ -1,6 +1,7 @@
 package run
 
 import (
+	"bytes"
 	"strings"
 	"time"
 
@@ -230,7 +231,7 @@ func (s *State) applyRaw(e *event.Event) {
 	if s.frames > 0 || s.docOver || s.started.Output == string(dialect.OutputText) {
 		return
 	}
-	if len(s.doc)+len(e.Data) > maxDocument {
+	if len(s.doc) == 0 && !mayBeDocument(e.Data) || len(s.doc)+len(e.Data) > maxDocument {
 		s.doc, s.docOver = nil, true
 		return
 	}
@@ -238,6 +239,13 @@ func (s *State) applyRaw(e *event.Event) {
 	if !e.Cut {
 		s.doc = append(s.doc, '\n')
 	}
+}
+
+// mayBeDocument reports whether output that begins with line can be the JSON of a
+// one-shot run. Blank lines before it do not matter.
+func mayBeDocument(line []byte) bool {
+	line = bytes.TrimLeft(line, " \t\r\n")
+	return len(line) == 0 || line[0] == '{' || line[0] == '['
 }
 
 func (s *State) system(e *event.Event, f *dialect.Frame) {
@@ -258,6 +266,15 @@ func (s *State) system(e *event.Event, f *dialect.Frame) {
 		s.tasksChanged(e, f)
 	case "api_retry":
 		s.counts.Retries++
+	case "hook_response":
+		// Exit code 2 is how a command hook of Claude Code blocks.
+		if f.Get("outcome").Text() == "blocked" || f.Get("exit_code").Int() == 2 {
+			s.hookDenied(e.Seq, f.Get("hook_event").Text())
+		}
+	case "informational":
+		if f.Get("prevent_continuation").True() {
+			s.hookDenied(e.Seq, clip(f.Get("content").Text(), maxText))
+		}
 	}
 }
 

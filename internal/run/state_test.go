@@ -94,6 +94,35 @@ func TestTextOutput(t *testing.T) {
 	}
 }
 
+// A one-shot run works until it ends: a signal that was passed on cut it off.
+func TestOneShotSignalled(t *testing.T) {
+	for _, format := range []string{"text", "json"} {
+		c := script("cbc")
+		c.Argv = []string{"cbc", "-p", "--output-format", format}
+		if s := played(t, c); s.Phase() != "working" || s.Idle() {
+			t.Errorf("%s: %s", format, s.Phase())
+		}
+		c.Timeline = append(c.Timeline, capture.Entry{Dir: capture.Signal, Data: []byte("SIGTERM")})
+		if got := verdictOf(played(t, exited(c, 0))); got != "interrupted" {
+			t.Errorf("%s: %s", format, got)
+		}
+	}
+}
+
+func TestHooksThatSayNo(t *testing.T) {
+	for _, line := range []string{
+		`{"type":"system","subtype":"hook_response","hook_event":"PreToolUse","exit_code":2,"outcome":"error","session_id":"` + sid + `"}`,
+		`{"type":"system","subtype":"informational","prevent_continuation":true,"content":"no","session_id":"` + sid + `"}`,
+		`> {"type":"control_response","response":{"subtype":"success","request_id":"hook_1","response":{"continue":true,"hookSpecificOutput":{"permissionDecision":"deny"}}}}`,
+		`> {"type":"control_response","response":{"subtype":"success","request_id":"hook_1","response":{"decision":"block"}}}`,
+		`> {"type":"control_response","response":{"subtype":"success","request_id":"hook_1","response":{"continue":false}}}`,
+	} {
+		if got := verdictOf(played(t, exited(script("claude", initLine, asst, line, done), 0))); got != "denied" {
+			t.Errorf("%s: %s", line, got)
+		}
+	}
+}
+
 func TestJSONOutput(t *testing.T) {
 	for _, tc := range []struct {
 		lines []string

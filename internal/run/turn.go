@@ -68,6 +68,7 @@ func (s *State) spoke(seq uint64, session, parent string) *round {
 		s.group(parent, seq)
 		return nil
 	}
+	s.assumeMain(session, seq)
 	r := s.opening(session, seq)
 	if r.turn == nil {
 		s.begin(r)

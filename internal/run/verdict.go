@@ -125,7 +125,9 @@ func (s *State) Verdict() *Judgement {
 // judgeExit adds what the end of the child says.
 func (s *State) judgeExit() {
 	x := s.exit
-	open := s.open()
+	s.exit = nil
+	open := s.open() // as before the exit
+	s.exit = x
 	s.openAtExit(x.Seq)
 	how := x.Signal
 	if how == "" && x.Code != nil {

@@ -11,7 +11,6 @@ import (
 type View struct {
 	Run     string `json:"run"`
 	Tenant  string `json:"tenant,omitempty"`
-	Name    string `json:"name,omitempty"`
 	Dialect string `json:"dialect"`
 	// State is starting, working, waiting (an ask is open), idle, done (the child
 	// is gone) or lost (no word from its edge).
