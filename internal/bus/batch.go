@@ -122,7 +122,7 @@ func (b *batch) ping() error {
 // run sends what the feed has and handles what the server says, until the
 // batch's PubAck.
 func (b *batch) run(ctx context.Context) error {
-	timer := time.NewTimer(ackWait / 3)
+	timer := time.NewTimer(pingAfter)
 	defer timer.Stop()
 	for silent := 0; ; {
 		var m *nats.Msg
@@ -150,14 +150,14 @@ func (b *batch) run(ctx context.Context) error {
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			case <-timer.C:
-				if silent++; silent == 3 {
+				if silent++; silent == int(ackWait/pingAfter) {
 					b.r.p.stats.timeouts.Add(1)
 					return fmt.Errorf("%w: no acknowledgement for %v", ErrUnavailable, ackWait)
 				}
 				if err := b.ping(); err != nil {
 					return fmt.Errorf("%w: %v", ErrUnavailable, err)
 				}
-				timer.Reset(ackWait / 3)
+				timer.Reset(pingAfter)
 				continue
 			}
 		}
@@ -165,7 +165,7 @@ func (b *batch) run(ctx context.Context) error {
 			continue // of an earlier batch
 		}
 		silent = 0
-		timer.Reset(ackWait / 3)
+		timer.Reset(pingAfter)
 		done, err := b.take(m)
 		if done || err != nil {
 			return err

@@ -24,9 +24,12 @@ const (
 	// refuse (128 MiB waiting for one stream) and what a slow link clears in time.
 	windowBytes = 8 << 20
 
-	// ackWait is how long messages under way may stay without any news. Then
-	// the stream is asked what it has.
-	ackWait = 5 * time.Second
+	// ackWait is how long a batch may stay without any news, loneWait a lone
+	// message. Then the stream is asked what it has. A batch is pinged before
+	// that, every pingAfter: its last acknowledgement may have got lost.
+	ackWait   = 5 * time.Second
+	loneWait  = 2 * time.Second
+	pingAfter = 500 * time.Millisecond
 
 	// acksHeld bounds answers not looked at: with a window of messages and one
 	// answer each at worst, twice that. More are dropped, and ackWait helps.

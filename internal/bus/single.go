@@ -50,7 +50,7 @@ func (r *shipper) sendOne(ctx context.Context, m *nats.Msg, at pos) error {
 
 // answer waits for the message on subject.
 func (r *shipper) answer(ctx context.Context, subject string) (*nats.Msg, error) {
-	timer := time.NewTimer(ackWait)
+	timer := time.NewTimer(loneWait)
 	defer timer.Stop()
 	for {
 		select {
@@ -64,7 +64,7 @@ func (r *shipper) answer(ctx context.Context, subject string) (*nats.Msg, error)
 			return nil, context.Cause(ctx)
 		case <-timer.C:
 			r.p.stats.timeouts.Add(1)
-			return nil, fmt.Errorf("%w: no acknowledgement for %v", ErrUnavailable, ackWait)
+			return nil, fmt.Errorf("%w: no acknowledgement for %v", ErrUnavailable, loneWait)
 		}
 	}
 }
