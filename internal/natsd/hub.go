@@ -129,7 +129,7 @@ func (h *Hub) join(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w: the local store is taken and %w (%v)", ErrNoHub, context.Cause(ctx), err)
+			return fmt.Errorf("%w: the local store is taken and %w (%w)", ErrNoHub, context.Cause(ctx), err)
 		case <-time.After(pollJoin):
 		}
 	}

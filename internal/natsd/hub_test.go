@@ -28,13 +28,14 @@ import (
 // machine with nothing else to do.
 const eventually = 60 * time.Second
 
-const participantEnv = "NATSD_TEST_STATE_DIR"
+// participantArg is the first argument of a process that is a participant; the
+// second is its state directory.
+const participantArg = "natsd-participant"
 
 func TestMain(m *testing.M) {
-	if dir := os.Getenv(participantEnv); dir != "" {
-		if err := participant(dir); err != nil {
-			fmt.Println("error", err)
-			os.Exit(1)
+	if len(os.Args) == 3 && os.Args[1] == participantArg {
+		if err := participant(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stdout, "error", err)
 		}
 		return
 	}
@@ -49,13 +50,13 @@ func participant(dir string) error {
 		return err
 	}
 	if !h.Owner() {
-		fmt.Println("joined", h.URL())
+		fmt.Fprintln(os.Stdout, "joined", h.URL())
 	}
 	eof := make(chan struct{})
 	go func() { _, _ = io.Copy(io.Discard, os.Stdin); close(eof) }()
 	select {
 	case <-h.Owned():
-		fmt.Println("owned", h.URL())
+		fmt.Fprintln(os.Stdout, "owned", h.URL())
 		<-eof
 	case <-eof:
 	}
@@ -71,8 +72,7 @@ type proc struct {
 
 func run(t *testing.T, dir string) *proc {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), participantEnv+"="+dir)
+	cmd := exec.Command(os.Args[0], participantArg, dir)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -93,7 +93,7 @@ func createKey(path string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name())
+	defer func() { _ = os.Remove(f.Name()) }()
 	_, err = f.Write(append(seed, '\n'))
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err

@@ -149,7 +149,8 @@ func (b *broker) urls(proxied bool) string {
 
 // connect goes around the proxies, and around our code.
 func (b *broker) connect() (*nats.Conn, nats.JetStreamContext, error) {
-	nc, err := nats.Connect(b.urls(false), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+	nc, err := nats.Connect(b.urls(false), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond),
+		nats.RetryOnFailedConnect(true), nats.Timeout(10*time.Second))
 	if err != nil {
 		return nil, nil, err
 	}
