@@ -102,7 +102,7 @@ func (s *State) group(call string, seq uint64) {
 				g.Parent = "main"
 			}
 		}
-		for _, t := range s.tasks {
+		for _, t := range s.taskList() {
 			if t.toolUse == g.Call {
 				g.Task = t.id
 				g.Name = t.desc

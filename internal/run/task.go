@@ -284,8 +284,8 @@ func (s *State) tasksChanged(e *event.Event, f *dialect.Frame) {
 			now[id] = true
 		}
 	}
-	for id := range s.hasList {
-		if t := s.tasks[id]; t != nil && !now[id] && !t.ended {
+	for _, id := range s.taskOrder {
+		if t := s.tasks[id]; s.hasList[id] && !now[id] && !t.ended {
 			t.end("ended", e.Seq, s.now, true)
 			t.soft = true
 			s.woke = t.turn

@@ -1,6 +1,9 @@
 package run
 
 import (
+	"cmp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/cbcast/cbcast/internal/dialect"
@@ -166,8 +169,8 @@ func (s *State) current(session string) *turn {
 	if r := s.rounds[session]; r != nil && r.turn != nil {
 		return r.turn
 	}
-	for _, r := range s.rounds {
-		if r.turn != nil && (session == "" || r.session == s.main) {
+	for _, r := range s.openRounds() {
+		if session == "" || r.session == s.main {
 			return r.turn
 		}
 	}
@@ -175,6 +178,20 @@ func (s *State) current(session string) *turn {
 		return s.turns[n-1]
 	}
 	return nil
+}
+
+// openRounds lists the rounds that are sure, in the order they began.
+func (s *State) openRounds() []*round {
+	var open []*round
+	for _, r := range s.rounds {
+		if r.turn != nil {
+			open = append(open, r)
+		}
+	}
+	slices.SortFunc(open, func(a, b *round) int {
+		return cmp.Or(cmp.Compare(a.first, b.first), strings.Compare(a.session, b.session))
+	})
+	return open
 }
 
 // working reports whether a round is open.
