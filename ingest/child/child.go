@@ -27,6 +27,14 @@ import (
 // kill after 5 s; what stood in the pipe at the exit is read in any case.
 const DrainTime = 2 * time.Second
 
+// The waits after the child's exit once the parent has sent TERM, INT, HUP or
+// QUIT: for a pipe that another process keeps, and for a parent that does not
+// read. Its output goes to the tap alone then.
+const (
+	hurriedDrain = 200 * time.Millisecond
+	stuckDrain   = time.Second
+)
+
 // readSize is the buffer of one read. A pipe holds 64 KiB, so one read takes
 // all of it; hosts lose frames at the seams of smaller ones.
 const readSize = 128 << 10

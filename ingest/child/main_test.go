@@ -25,6 +25,7 @@ const childEnv = "CBCAST_TEST_CHILD"
 
 func TestMain(m *testing.M) {
 	if name := os.Getenv(childEnv); name != "" {
+		environ = slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, childEnv+"=") })
 		os.Unsetenv(childEnv) // a helper that it starts does what it is told
 		f, ok := children[name]
 		if !ok {
@@ -35,6 +36,9 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(m.Run())
 }
+
+// environ is a child's environment without childEnv, doubled names kept.
+var environ []string
 
 // children are the scripted children. Each returns its exit code.
 var children map[string]func(args []string) int
@@ -63,6 +67,9 @@ func init() {
 		"answer":    answer,
 		"exit-full": exitFull,
 		"termexit":  termExit,
+
+		"late-cat": lateCat,
+		"exec":     execOther,
 	}
 }
 
@@ -94,7 +101,7 @@ func wrap(args []string) int {
 	exe, _ := os.Executable()
 	p, err := child.Start(child.Config{
 		Path: exe, Args: append([]string{"child"}, args[2:]...),
-		Env:   append(os.Environ(), childEnv+"="+args[1]),
+		Env:   append(slices.Clone(environ), childEnv+"="+args[1]),
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Adopt: true,
 	})
 	if err != nil {
@@ -182,6 +189,9 @@ func half([]string) int {
 // helpers starts args[0] helpers in its group (with "out" as args[1] they keep
 // its stdout open), prints their pids and exits.
 func helpers(args []string) int {
+	if slices.Contains(args, "pid") {
+		fmt.Println(os.Getpid())
+	}
 	for range atoi(args[0]) {
 		c := self("helper")
 		if slices.Contains(args, "out") {
@@ -293,4 +303,20 @@ func termExit([]string) int {
 	<-c
 	os.Exit(5)
 	return 0
+}
+
+// lateCat does not read until SIGUSR1.
+func lateCat([]string) int {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGUSR1)
+	<-c
+	io.Copy(os.Stdout, os.Stdin)
+	return 0
+}
+
+// execOther replaces itself by a shell that prints its arguments and environment.
+func execOther(a []string) int {
+	err := child.Exec("/bin/sh", append([]string{"sh", "-c", `printf '%s|' "$@"; printf 'B=%s|A=%s\n' "$B" "$A"`, "sh"}, a...), []string{"B=2", "A=1"})
+	fmt.Println(err)
+	return 94
 }

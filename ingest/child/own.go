@@ -55,40 +55,41 @@ func (p *Process) own(path string, files [3]*os.File, started chan<- error) {
 	close(p.done)
 }
 
-// drain waits until both outputs have ended or are given up.
+// drain waits until both outputs have ended or are given up. A parent that wants
+// us to end may kill us 5 s later, and a child may have taken half of that: then
+// the waits are short.
 func (p *Process) drain() {
 	outs := []*output{p.out, p.err}
-	bound := func(t time.Time) {
+	bound := func(d time.Duration) {
 		for _, o := range outs {
-			o.r.SetReadDeadline(t)
+			o.r.SetReadDeadline(time.Now().Add(d))
 		}
 	}
-	bound(time.Now().Add(DrainTime))
+	bound(DrainTime)
 	hurry := p.hurry
 	var giveUp <-chan time.Time
-	select {
-	case <-hurry:
-		hurry, giveUp = nil, time.After(DrainTime)
-	default:
-	}
 	for i := 0; i < len(outs); {
 		select {
 		case <-outs[i].done:
 			i++
 		case <-hurry:
-			// Asked to end while only others keep the pipe: no more waiting.
-			bound(time.Now())
-			hurry, giveUp = nil, time.After(DrainTime)
+			bound(hurriedDrain)
+			hurry, giveUp = nil, time.After(stuckDrain)
 		case <-giveUp:
 			if outs[i].abandon() {
 				i++
 			}
-			closed := make(chan time.Time)
-			close(closed)
-			giveUp = closed // the next one at once
+			giveUp = expired // the next one at once
 		}
 	}
 }
+
+// expired is a timer that has ended.
+var expired = func() <-chan time.Time {
+	c := make(chan time.Time)
+	close(c)
+	return c
+}()
 
 // finish fills in the result. All other goroutines have ended, or an abandoned
 // pump has left its output to us.

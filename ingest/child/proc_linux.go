@@ -161,12 +161,18 @@ func (k *kin) sweep(pgid int) int {
 		return n
 	}
 	// Each descendant is our child, or comes to us when its parent is dead.
-	killed := 0
+	killed, none := 0, false
 	for end := time.Now().Add(killWait); ; {
 		pids := k.orphans()
 		if len(pids) == 0 {
-			return killed
+			// A list read while processes come and go may miss one.
+			if none {
+				return killed
+			}
+			none = true
+			continue
 		}
+		none = false
 		syscall.Kill(-pgid, syscall.SIGKILL)
 		for _, pid := range pids {
 			syscall.Kill(pid, syscall.SIGKILL)

@@ -17,7 +17,8 @@ import (
 var (
 	// ErrNoStdin is returned when the child has no stdin of ours.
 	ErrNoStdin = errors.New("child has no stdin")
-	// ErrStdinClosed is returned when EOF was passed on, or the child closed its end.
+	// ErrStdinClosed is returned when EOF was passed on, or the child closed its
+	// end. One that ends does so a moment before its exit is known.
 	ErrStdinClosed = errors.New("child's stdin is closed")
 	// ErrExited is returned when the child has ended.
 	ErrExited = errors.New("child has exited")

@@ -46,7 +46,7 @@ func world([]string) int {
 	fds, _ := filepath.Glob("/proc/self/fd/*")
 	for _, name := range fds {
 		to, err := os.Readlink(name)
-		if err != nil || strings.HasPrefix(to, "anon_inode:") || strings.HasPrefix(to, "/proc/") {
+		if err != nil || strings.HasPrefix(to, "anon_inode:") || strings.HasPrefix(to, "/proc/") || strings.HasPrefix(to, "/sys/") {
 			continue // the listing itself, and the runtime's own
 		}
 		if i := strings.IndexByte(to, '['); i > 0 {
