@@ -70,7 +70,9 @@ type Options struct {
 	Log *slog.Logger // nil discards
 }
 
-// A Cluster is what a server needs to replicate with others.
+// A Cluster is what a server needs to replicate with others. Clients know the
+// addresses they were given: the members do not tell them of each other, since
+// there may be a proxy between.
 type Cluster struct {
 	Name   string
 	Host   string   // "" is Options.Host
@@ -154,7 +156,7 @@ func (o Options) options() (*server.Options, error) {
 		opts.Nkeys = []*server.NkeyUser{{Nkey: o.Nkey}}
 	}
 	if c := o.Cluster; c != nil {
-		opts.Cluster = server.ClusterOpts{Name: c.Name, Host: c.Host, Port: c.Port}
+		opts.Cluster = server.ClusterOpts{Name: c.Name, Host: c.Host, Port: c.Port, NoAdvertise: true}
 		if c.Host == "" {
 			opts.Cluster.Host = host
 		}

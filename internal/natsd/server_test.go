@@ -3,6 +3,7 @@ package natsd_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -160,21 +161,42 @@ func TestCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := &nats.StreamConfig{Name: "S", Subjects: []string{"s"}, Replicas: 3}
-	for deadline := time.Now().Add(30 * time.Second); ; {
-		_, err := js.AddStream(cfg) // refused until the cluster has elected a leader
+	until(t, func() error { // refused until the cluster has elected a leader
+		_, err := js.AddStream(cfg)
+		return err
+	})
+	if _, err := js.Publish("s", []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	// A server that is shut down while it makes its replica leaves goroutines.
+	until(t, func() error {
+		i, err := js.StreamInfo("S")
+		if err != nil {
+			return err
+		}
+		for _, r := range i.Cluster.Replicas {
+			if !r.Current || r.Offline {
+				return fmt.Errorf("replica %s lags", r.Name)
+			}
+		}
+		return nil
+	})
+}
+
+func until(t *testing.T, f func() error) {
+	t.Helper()
+	for deadline := time.Now().Add(eventually); ; {
+		err := f()
 		if err == nil {
-			break
+			return
 		}
 		if time.Now().After(deadline) {
 			t.Fatal(err)
 		}
 		select {
-		case <-time.After(100 * time.Millisecond):
+		case <-time.After(50 * time.Millisecond):
 		case <-t.Context().Done():
 		}
-	}
-	if _, err := js.Publish("s", []byte("x")); err != nil {
-		t.Fatal(err)
 	}
 }
 
