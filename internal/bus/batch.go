@@ -58,10 +58,9 @@ func (r *shipper) several(ctx context.Context) error {
 	if !more {
 		return r.sendOne(ctx, m, at)
 	}
-	r.ids++
 	r.under = r.under[:0]
 	fl := min(r.flow, max(1, windowBytes/2/max(size(m), 1)))
-	id := r.prefix + "." + strconv.FormatUint(r.ids, 36) + "."
+	id := r.prefix + "." + r.newID() + "."
 	b := &batch{r: r, id: id, base: id + strconv.Itoa(fl) + ".fail.", topic: m.Subject, flow: uint64(fl)}
 	r.p.stats.batches.Add(1)
 	r.feed.fenceOn(r.sseq)
@@ -69,6 +68,14 @@ func (r *shipper) several(ctx context.Context) error {
 		return err
 	}
 	return b.run(ctx)
+}
+
+// newID returns a token for a batch or a lone message that no other publisher
+// uses: a stream knows its batches, of all publishers, by this alone. At most 64
+// characters are allowed.
+func (r *shipper) newID() string {
+	r.ids++
+	return r.self + "-" + strconv.FormatUint(r.ids, 36)
 }
 
 func (b *batch) reply(seq uint64, op string) string {

@@ -21,7 +21,7 @@ func TestPublishThroughFaults(t *testing.T) {
 	dir := t.TempDir()
 	server := serve(t, natsd.Options{Dir: dir})
 	px := newProxy(t, server.ClientURL())
-	px.late = 300 * time.Millisecond
+	px.late = 100 * time.Millisecond
 	px.setEdit(func(subject string, payload []byte) []byte {
 		if bytes.HasPrefix(payload, []byte(`{"type":"ack"`)) || bytes.Contains(payload, []byte(`"batch"`)) {
 			if rand.N(100) < 5 {

@@ -206,6 +206,7 @@ func whole(tb testing.TB, b *bus.Bus, run string, n uint64) {
 			tb.Fatal(err)
 		}
 		if want++; e.Seq != want {
+			dump(tb, b, run)
 			tb.Fatalf("%s: event %d comes where %d should", run, e.Seq, want)
 		}
 		if got, want := string(e.Data), string(ev(run, want).Data); got != want {
@@ -214,5 +215,16 @@ func whole(tb testing.TB, b *bus.Bus, run string, n uint64) {
 	}
 	if want != n {
 		tb.Fatalf("%s: %d events, want %d", run, want, n)
+	}
+}
+
+// dump prints where the stream has the events of a run, by its own sequence.
+func dump(tb testing.TB, b *bus.Bus, run string) {
+	for seq := range uint64(400) {
+		m, err := b.Conn().RequestWithContext(tb.Context(), "$JS.API.DIRECT.GET.EV_0", fmt.Appendf(nil, `{"seq":%d}`, seq+1))
+		if err != nil {
+			return
+		}
+		tb.Logf("%d: %s %s %s", seq+1, m.Header.Get("ce-id"), m.Header.Get("Nats-Msg-Id"), m.Header.Get("Nats-Time-Stamp"))
 	}
 }

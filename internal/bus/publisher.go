@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
 
 	"github.com/cbcast/cbcast/internal/event"
 )
@@ -196,7 +197,8 @@ type shipper struct {
 	prefix string     // of reply subjects
 	acks   chan *nats.Msg
 	sub    *nats.Subscription
-	ids    uint64 // of batches and singles
+	self   string // unique, begins the ids of batches and lone messages
+	ids    uint64 // given so far
 
 	at     pos       // last message that the stream has
 	sseq   uint64    // its stream sequence
@@ -219,7 +221,7 @@ type sentMsg struct {
 }
 
 func newShipper(p *Publisher) *shipper {
-	r := &shipper{p: p, log: p.Log, flow: p.Flow, window: p.Window, limit: maxMessage}
+	r := &shipper{p: p, log: p.Log, flow: p.Flow, window: p.Window, limit: maxMessage, self: nuid.Next()}
 	if r.log == nil {
 		r.log = slog.New(slog.DiscardHandler)
 	}

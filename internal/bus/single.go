@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -20,8 +19,7 @@ func (r *shipper) one(ctx context.Context) error {
 // sendOne publishes m, an ordinary message with a fence.
 func (r *shipper) sendOne(ctx context.Context, m *nats.Msg, at pos) error {
 	r.p.stats.singles.Add(1)
-	r.ids++
-	m.Reply = r.prefix + "." + strconv.FormatUint(r.ids, 36) + ".one"
+	m.Reply = r.prefix + "." + r.newID()
 	r.feed.fenceOn(r.sseq)
 	if err := r.hand(m, at); err != nil {
 		return err
