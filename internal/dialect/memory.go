@@ -1,6 +1,9 @@
 package dialect
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+)
 
 // mainSession decides which session is the run's own. CodeBuddy writes init
 // frames of sub-agents with their own ids among the rest, and opens a session of
@@ -93,12 +96,7 @@ type idSet struct {
 }
 
 func (s *idSet) has(id Value) bool {
-	for _, have := range s.ids {
-		if have == string(id) {
-			return len(id) > 0
-		}
-	}
-	return false
+	return len(id) > 0 && slices.Contains(s.ids, string(id))
 }
 
 func (s *idSet) add(id Value) {

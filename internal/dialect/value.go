@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -83,12 +84,7 @@ func keyIs(raw []byte, key string) bool {
 	if len(raw) <= len(key) { // an escape is longer than what it stands for
 		return false
 	}
-	for _, c := range raw {
-		if c == '\\' {
-			return unescape(raw) == key
-		}
-	}
-	return false
+	return slices.Contains(raw, '\\') && unescape(raw) == key
 }
 
 // Null reports whether there is no value or it is null.

@@ -36,11 +36,6 @@ func (s *State) openAsk(e *event.Event, req dialect.Value, id dialect.Value, sub
 		s.counts.Ambiguous++
 	}
 	a.agent = !req.Get("agent_id").Null()
-	if !a.agent && e.Session != "" {
-		if r := s.rounds[e.Session]; r != nil && r.turn != nil {
-			r.asked = true
-		}
-	}
 	if len(s.asks) >= maxAsks {
 		drop := 0
 		for i, old := range s.asks {

@@ -146,15 +146,15 @@ func exit(x *run.ExitView) string {
 	if x == nil {
 		return ""
 	}
-	s := " exit="
+	parts := []string{" exit="}
 	if x.Code != nil {
-		s += fmt.Sprint(*x.Code)
+		parts[0] += fmt.Sprint(*x.Code)
 	}
 	if x.Signal != "" {
-		s += " " + x.Signal
+		parts = append(parts, x.Signal)
 	}
 	for _, sig := range x.Signals {
-		s += fmt.Sprintf(" %s(%s)", sig.Signal, sig.From)
+		parts = append(parts, fmt.Sprintf("%s(%s)", sig.Signal, sig.From))
 	}
-	return s + " " + x.Ended
+	return strings.Join(append(parts, x.Ended), " ")
 }

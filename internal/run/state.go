@@ -158,8 +158,9 @@ func stream(s event.Stream) string {
 	switch s {
 	case event.Out, event.Err, event.In:
 		return string(s)
+	default:
+		return "other"
 	}
-	return "other"
 }
 
 func (s *State) countType(ceType string) {

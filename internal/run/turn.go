@@ -44,11 +44,9 @@ type round struct {
 	session string
 	first   uint64 // seq of its first frame
 	turn    *turn  // nil until the round is sure
-	status  bool
 	cut     bool   // an assistant frame said that it was interrupted
 	text    bool   // an assistant frame came after that
 	intr    uint64 // seq of an interrupt while it was open
-	asked   bool
 }
 
 // opening notes a frame that may open a round in a session.
@@ -89,7 +87,6 @@ func (s *State) status(e *event.Event, f *dialect.Frame) {
 	if r == nil || r.turn != nil || s.dialect != dialect.CBC {
 		return
 	}
-	r.status = true
 	if e.Session != s.main || len(s.pending) > 0 {
 		s.begin(r)
 	}
