@@ -146,6 +146,32 @@ func (b *Bus) Plan(ctx context.Context, t Topology) ([]Change, error) {
 	return all, nil
 }
 
+// create makes a stream that was missing a moment ago. Another process may be
+// quicker: its stream is compared like any other. While both are at it, the
+// server counts the storage of both and may say that there is too little.
+func (b *Bus) create(ctx context.Context, want jetstream.StreamConfig) error {
+	const nameInUse, noStorage = 10058, 10047
+	for tries := 0; ; tries++ {
+		err := b.ask(ctx, "STREAM.CREATE."+want.Name, want, nil)
+		var api *apiError
+		switch {
+		case err == nil:
+			return nil
+		case errors.As(err, &api) && api.ErrCode == nameInUse:
+			return nil
+		case !errors.As(err, &api) || api.ErrCode != noStorage || tries >= createTries:
+			return err
+		}
+		if err := b.pause(ctx, 1); err != nil {
+			return err
+		}
+	}
+}
+
+// createTries is how often a stream is created again that another process may be
+// creating at the same time.
+const createTries = 10
+
 // Ensure creates the streams of t that are missing and returns how the existing
 // ones differ. Those are never altered: a smaller bound deletes events, and
 // which of two configurations is right is for a person to say. Several
@@ -159,11 +185,7 @@ func (b *Bus) Ensure(ctx context.Context, t Topology) (drifts []Change, err erro
 		if !slices.Contains(missing, Change{Stream: want.Name}) {
 			continue
 		}
-		err := b.ask(ctx, "STREAM.CREATE."+want.Name, want, nil)
-		// Another process was quicker: its stream is compared like any other.
-		const nameInUse = 10058
-		var api *apiError
-		if err != nil && (!errors.As(err, &api) || api.ErrCode != nameInUse) {
+		if err := b.create(ctx, want); err != nil {
 			return nil, fmt.Errorf("create stream %s: %w", want.Name, err)
 		}
 	}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cbcast/cbcast/ingest"
+	"github.com/cbcast/cbcast/internal/natsd"
+)
+
+// edgeOptions are the options that every edge of this program has.
+func (a *app) edgeOptions(log *slog.Logger) (ingest.Options, error) {
+	key, err := secretFile(filepath.Join(a.cfg.StateDir, "hash.key"))
+	if err != nil {
+		log.Warn("no key for keyed hashes; this run has one of its own", "error", err)
+		key = randomKey()
+	}
+	return ingest.Options{
+		Config: a.cfg.Edge, Env: childEnviron(a.environ), SpoolRoot: a.spoolRoot(), Key: key,
+		Partitions: a.cfg.Partitions, Labels: ingest.CILabels(environMap(a.environ)), Version: version(),
+		SyncInterval: natsd.DefaultSyncInterval, Log: log,
+	}, nil
+}
+
+func (a *app) spoolRoot() string { return filepath.Join(a.cfg.StateDir, "spool") }
+
+// tokenFile holds the secret that writes to the local relay need.
+func (a *app) tokenFile() string { return filepath.Join(a.cfg.StateDir, "token") }
+
+// secretFile reads a secret of this user, or makes it: 32 random bytes as hex in
+// a file that nobody else can read. Of several processes that make it at once
+// one wins and all return its secret.
+func secretFile(name string) ([]byte, error) {
+	for range 2 {
+		b, err := os.ReadFile(name)
+		if err == nil {
+			if s := strings.TrimSpace(string(b)); len(s) >= 32 {
+				return []byte(s), nil
+			}
+			return nil, fmt.Errorf("read %s: it is too short to be a secret; remove it", name)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("read secret: %w", err)
+		}
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			return nil, fmt.Errorf("make secret: %w", err)
+		}
+		tmp, err := os.CreateTemp(filepath.Dir(name), ".secret-*")
+		if err != nil {
+			return nil, fmt.Errorf("make secret: %w", err)
+		}
+		_, err = fmt.Fprintf(tmp, "%x\n", randomKey())
+		err = errors.Join(err, tmp.Close())
+		if err == nil {
+			// Link fails where another was first; its secret is read then.
+			err = os.Link(tmp.Name(), name)
+		}
+		_ = os.Remove(tmp.Name())
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, fmt.Errorf("make secret: %w", err)
+		}
+	}
+	return nil, fmt.Errorf("make secret %s: it comes and goes", name)
+}
+
+func randomKey() []byte {
+	b := make([]byte, 32)
+	_, _ = rand.Read(b) // never fails
+	return b
+}
+
+// logger is cbcast's own log: a file, a terminal, or nothing.
+func (a *app) logger() (*slog.Logger, func(), error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(a.cfg.LogLevel)); err != nil {
+		return nil, nil, &exitError{exitUsage, fmt.Errorf("CBCAST_LOG_LEVEL: %w", err)}
+	}
+	opt := &slog.HandlerOptions{Level: level}
+	if a.cfg.LogFile != "" {
+		f, err := os.OpenFile(a.cfg.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			return nil, nil, fmt.Errorf("open the log: %w", err)
+		}
+		return slog.New(slog.NewJSONHandler(f, opt)), func() { _ = f.Close() }, nil
+	}
+	var w io.Writer = io.Discard
+	if terminal(a.io.err) {
+		w = a.io.err
+	}
+	return slog.New(slog.NewTextHandler(w, opt)), func() {}, nil
+}

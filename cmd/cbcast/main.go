@@ -1,0 +1,148 @@
+// Command cbcast carries what headless coding agents say to everyone who must
+// know, and carries people's decisions back. See README.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cbcast/cbcast/ingest/child"
+)
+
+func main() {
+	code, sig := runMain(context.Background(), os.Args, os.Environ(), stdio{os.Stdin, os.Stdout, os.Stderr})
+	if sig != 0 {
+		code = child.Reraise(sig)
+	}
+	os.Exit(code)
+}
+
+// stdio is what the operating system gave the process to read and write.
+type stdio struct {
+	in       *os.File
+	out, err io.Writer
+}
+
+// Exit codes. README.md documents them.
+const (
+	exitOK         = 0
+	exitFailed     = 1
+	exitUsage      = 2
+	exitDenied     = 3
+	exitIncomplete = 4
+	exitInterrupt  = 5
+	exitTimeout    = 124
+)
+
+// exitError carries an exit code through cobra. Its message, if any, has not
+// been printed yet.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// app is what every command gets: the process's world, read once.
+type app struct {
+	environ []string
+	io      stdio
+	cfg     config
+	signal  signalNumber // set by run when the child died by one
+}
+
+// runMain is main without the process: it never exits and reads only what it gets.
+func runMain(ctx context.Context, args, environ []string, s stdio) (int, signalNumber) {
+	a := &app{environ: environ, io: s}
+	var err error
+	if a.cfg, err = loadConfig(environ); err != nil {
+		fmt.Fprintln(s.err, "cbcast:", err)
+		return exitUsage, 0
+	}
+	if name, ok := argv0Name(args[0]); ok {
+		err = a.argv0(ctx, name, args)
+	} else {
+		root := newRoot(a)
+		root.SetArgs(args[1:])
+		root.SetIn(s.in)
+		root.SetOut(s.out)
+		root.SetErr(s.err)
+		err = root.ExecuteContext(ctx)
+	}
+	return a.exit(err), a.signal
+}
+
+// exit prints err unless it is a bare exit code, and returns the code.
+func (a *app) exit(err error) int {
+	var ee *exitError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &ee):
+		if ee.err != nil {
+			fmt.Fprintln(a.io.err, "cbcast:", ee.err)
+		}
+		return ee.code
+	default:
+		fmt.Fprintln(a.io.err, "cbcast:", err)
+		return exitFailed
+	}
+}
+
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "cbcast",
+		Short: "See, replay and steer headless coding agents",
+		Long: `cbcast wraps a headless coding agent (cbc, claude, codex app-server), passes its
+stdin, stdout and stderr through untouched, and publishes every line as an event
+to NATS JetStream. A relay serves the events over HTTP, live and replayed in
+order, and carries commands such as interrupt back to the agent.
+
+Without configuration everything runs on this machine: the first command that
+needs one starts a NATS server and a relay on the loopback interface.
+
+  cbcast demo                      a recorded workflow, live and replayed
+  cbcast run -- claude -p …        wrap an agent
+  cbcast ls                        the runs this machine knows
+  cbcast tail --follow RUN         read along
+  cbcast interrupt --wait RUN      stop what it is doing`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return c.Help()
+		},
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} })
+	root.AddCommand(newRun(a), newTap(a), newImport(a), newUp(a), newDemo(a), newPlay(a), newLs(a), newTail(a),
+		newInterrupt(a), newFlush(a), newProvision(a), newVersion(a))
+	return root
+}
+
+// argv0Name reports whether the program was invoked through a link with the
+// name of an agent, and under which: "claude", "cbc" or "codex".
+func argv0Name(arg0 string) (string, bool) {
+	base := filepath.Base(arg0)
+	if ext := filepath.Ext(base); ext == ".exe" {
+		base = base[:len(base)-len(ext)]
+	}
+	switch base {
+	case "claude", "cbc", "codebuddy", "codex":
+		return base, true
+	}
+	return "", false
+}

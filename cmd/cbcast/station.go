@@ -1,0 +1,323 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cbcast/cbcast/ingest"
+	"github.com/cbcast/cbcast/internal/bus"
+	"github.com/cbcast/cbcast/internal/natsd"
+	"github.com/cbcast/cbcast/relay"
+)
+
+const (
+	// hubPatience is how long a command waits for the hub or the server.
+	hubPatience = 15 * time.Second
+	// defaultRelayAddr is relay.Config's default.
+	defaultRelayAddr = "127.0.0.1:8420"
+	// leaveTime bounds how long the end of this process may take to hand the
+	// local store over. What is acknowledged is in the kernel already.
+	leaveTime = 2 * time.Second
+)
+
+// A station is this process's place on the bus: a client of the configured NATS
+// server, or a participant of the hub of this machine. As owner of the hub, or
+// when it serves, it runs the relay.
+type station struct {
+	a     *app
+	log   *slog.Logger
+	serve bool // run the relay whatever the bus is
+
+	ctx    context.Context // ends with close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // the relay
+
+	once    sync.Once
+	openErr error
+	hub     *natsd.Hub
+
+	relayUp  chan struct{} // closed when the relay listens, or failed to
+	mu       sync.Mutex    // guards the rest
+	relayAt  string
+	relayBad error
+}
+
+func (a *app) newStation(log *slog.Logger) *station {
+	s := &station{a: a, log: log, relayUp: make(chan struct{})}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// external reports whether a NATS server is configured.
+func (s *station) external() bool { return s.a.cfg.Bus.URL != "" }
+
+// open joins the hub or starts it, and starts the relay where this process is
+// to run one. It may be called again.
+func (s *station) open(ctx context.Context) error {
+	s.once.Do(func() { s.openErr = s.start(ctx) })
+	return s.openErr
+}
+
+func (s *station) start(ctx context.Context) error {
+	if s.external() {
+		if s.serve {
+			s.wg.Go(func() { s.runRelay(nil) })
+		}
+		return nil
+	}
+	if s.a.cfg.Hub == hubNever {
+		return errors.New("no bus: CBCAST_HUB is never (the default where CI is set) and CBCAST_NATS_URL is empty; set one of them")
+	}
+	ctx, cancel := context.WithTimeout(ctx, hubPatience)
+	defer cancel()
+	// The streams' own bounds add up to MaxBytes. The server's is wider: of two
+	// processes that create the same stream at once the second reserves its bytes
+	// again, and they are not given back until the server restarts.
+	const racers = 4
+	hub, err := natsd.Open(ctx, natsd.HubOptions{StateDir: s.a.cfg.StateDir, MaxStore: racers * s.a.cfg.MaxBytes, Log: s.log})
+	if err != nil {
+		return fmt.Errorf("open the hub of this machine: %w", err)
+	}
+	s.hub = hub
+	s.wg.Go(func() { // ends with s.ctx
+		select {
+		case <-hub.Owned():
+			s.runRelay(hub)
+		case <-s.ctx.Done():
+		}
+	})
+	return nil
+}
+
+// connect returns a bus with its streams checked. The caller closes it.
+func (s *station) connect(ctx context.Context) (*bus.Bus, error) {
+	if err := s.open(ctx); err != nil {
+		return nil, err
+	}
+	cfg := s.a.cfg.Bus
+	cfg.Name = "cbcast"
+	if s.hub != nil {
+		cfg = bus.Config{Name: "cbcast", InProcess: s.hub, Nkey: s.hub.KeyFile()}
+	}
+	b, err := bus.Connect(ctx, cfg, s.log)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	if s.hub == nil {
+		return b, nil // an external server is provisioned, not changed by whoever connects
+	}
+	if _, err := b.Ensure(ctx, s.topology()); err != nil {
+		b.Close()
+		return nil, fmt.Errorf("make the streams of the hub: %w", err)
+	}
+	return b, nil
+}
+
+func (s *station) topology() bus.Topology {
+	t := bus.Local(s.a.cfg.MaxBytes)
+	t.MaxAge = s.a.cfg.MaxAge
+	return t
+}
+
+// edgeDial is connect for an edge: it waits as long as its context.
+func (s *station) edgeDial(ctx context.Context) (*bus.Bus, error) {
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		b, err := s.connect(ctx)
+		if err == nil || ctx.Err() != nil || s.openErr != nil {
+			return b, err
+		}
+		s.log.Debug("connect", "error", err)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// edgeDialer is nil where an edge is to leave everything in the spool.
+func (s *station) edgeDialer() ingest.Dialer {
+	if !s.external() && s.a.cfg.Hub == hubNever {
+		return nil
+	}
+	return s.edgeDial
+}
+
+// runRelay serves until the station closes. With a hub it listens where the last
+// owner's relay did, so that addresses stay true.
+func (s *station) runRelay(hub *natsd.Hub) {
+	err := s.serveRelay(hub)
+	s.mu.Lock()
+	first := s.relayAt == "" && s.relayBad == nil
+	if err != nil && s.ctx.Err() == nil {
+		s.relayBad = err
+		s.log.Error("the relay ended", "error", err)
+	}
+	s.mu.Unlock()
+	if first {
+		close(s.relayUp)
+	}
+}
+
+func (s *station) serveRelay(hub *natsd.Hub) error {
+	token, err := secretFile(s.a.tokenFile())
+	if err != nil {
+		return err
+	}
+	b, err := s.connectRelay(hub)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	ln, err := s.listen(hub)
+	if err != nil {
+		return err
+	}
+	cfg := s.a.cfg.Relay
+	cfg.Addr = ln.Addr().String()
+	r := relay.New(relay.Options{Config: cfg, Bus: b, Token: string(token), Partitions: s.a.cfg.Partitions, Log: s.log})
+	at := "http://" + ln.Addr().String()
+	if hub != nil {
+		if err := hub.SetRelay(at); err != nil {
+			s.log.Warn("record the relay's address", "error", err)
+		}
+	}
+	s.mu.Lock()
+	s.relayAt = at
+	s.mu.Unlock()
+	close(s.relayUp)
+	return r.Serve(s.ctx, ln)
+}
+
+// connectRelay is connect without opening: it runs within open.
+func (s *station) connectRelay(hub *natsd.Hub) (*bus.Bus, error) {
+	cfg := s.a.cfg.Bus
+	if hub != nil {
+		cfg = bus.Config{InProcess: hub, Nkey: hub.KeyFile()}
+	}
+	cfg.Name = "cbcast relay"
+	b, err := bus.Open(cfg, s.log)
+	if err != nil || hub == nil {
+		return b, err
+	}
+	err = b.WaitConnected(s.ctx)
+	if err == nil {
+		_, err = b.Ensure(s.ctx, s.topology())
+	}
+	if err != nil {
+		b.Close()
+		return nil, err
+	}
+	return b, nil
+}
+
+// listen takes the configured address. The hub's relay goes where the last owner's
+// was, so that addresses stay true, and to any free port where another program
+// (another user's hub) has the default one.
+func (s *station) listen(hub *natsd.Hub) (net.Listener, error) {
+	addr := s.a.cfg.Relay.Addr
+	tries := []string{addr}
+	if hub != nil && addr == defaultRelayAddr {
+		tries = []string{addr, "127.0.0.1:0"}
+		if u, err := url.Parse(hub.Info().Relay); err == nil && u.Host != "" {
+			tries = slices.Insert(tries, 0, u.Host)
+		}
+	}
+	var errs []error
+	for _, addr := range tries {
+		ln, err := net.Listen("tcp", addr)
+		if err == nil {
+			return ln, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, fmt.Errorf("listen for the relay: %w", errors.Join(errs...))
+}
+
+// relayURL is where the relay is served, by this process or the hub's owner.
+func (s *station) relayURL(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, hubPatience)
+	defer cancel()
+	if s.hub != nil && !s.hub.Owner() {
+		if r := s.hub.Info().Relay; r != "" {
+			return r, nil
+		}
+	}
+	select {
+	case <-s.relayUp:
+	case <-ctx.Done():
+		return "", errors.New("the relay does not come up")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.relayAt, s.relayBad
+}
+
+func (s *station) relayErr() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.relayBad
+}
+
+func (s *station) natsURL() string {
+	if s.hub != nil {
+		return s.hub.URL()
+	}
+	return s.a.cfg.Bus.URL
+}
+
+// streamURL is where a run can be followed, or words that say why not.
+func (s *station) streamURL(ctx context.Context, id string) string {
+	at, err := s.relayURL(ctx)
+	if err != nil || at == "" {
+		return fmt.Sprintf("(no relay: %v)", err)
+	}
+	return at + "/v1/runs/" + id + "/stream"
+}
+
+// announce says on a terminal where a run can be followed, once that is known.
+func (s *station) announce(w io.Writer, id string) {
+	fmt.Fprintf(w, "cbcast: run %s\n", id)
+}
+
+// close leaves the bus: readers are told goodbye, and another participant takes
+// the hub over.
+func (s *station) close() {
+	s.cancel()
+	s.wg.Wait()
+	if s.hub != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
+		defer cancel()
+		if err := s.hub.Close(ctx); err != nil {
+			s.log.Debug("leave the hub", "error", err)
+		}
+	}
+}
+
+// withBus runs fn with a connected bus and the hub behind it.
+func (a *app) withBus(ctx context.Context, fn func(context.Context, *bus.Bus) error) error {
+	log, closeLog, err := a.logger()
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+	a.cfg.Hub = orHub(a.cfg.Hub)
+	s := a.newStation(log)
+	defer s.close()
+	cctx, cancel := context.WithTimeout(ctx, hubPatience)
+	defer cancel()
+	b, err := s.connect(cctx)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	return fn(ctx, b)
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cbcast/cbcast/internal/bus"
+	"github.com/cbcast/cbcast/internal/event"
+)
+
+func newTail(a *app) *cobra.Command {
+	var o tailOptions
+	c := &cobra.Command{
+		Use:   "tail [flags] RUN",
+		Short: "Print the events of a run",
+		Long: `tail prints what a run's events say, one line each. RUN is an id of cbcast ls, an
+unambiguous part of one, or "last". With --follow it goes on until the run ends.
+--json prints CloudEvents, one a line, data byte for byte as the agent wrote it;
+--raw prints the agent's stdout itself.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.withBus(c.Context(), func(ctx context.Context, b *bus.Bus) error {
+				r, err := resolve(ctx, b, args[0])
+				if err != nil {
+					return err
+				}
+				return a.tail(ctx, b, r, o)
+			})
+		},
+	}
+	f := c.Flags()
+	f.BoolVarP(&o.follow, "follow", "f", false, "go on with new events until the run ends")
+	f.BoolVar(&o.json, "json", false, "print CloudEvents in JSON, one a line")
+	f.BoolVar(&o.raw, "raw", false, "print the agent's stdout as it was (masked spans excepted)")
+	f.Uint64Var(&o.after, "after", 0, "begin behind this event number")
+	c.MarkFlagsMutuallyExclusive("json", "raw")
+	return c
+}
+
+type tailOptions struct {
+	follow, json, raw bool
+	after             uint64
+}
+
+func (a *app) tail(ctx context.Context, b *bus.Bus, r bus.RunInfo, o tailOptions) error {
+	ref := bus.Ref{Tenant: r.Tenant, Run: r.Run, Partition: r.Partition, First: r.First}
+	p := printer{a: a, o: o}
+	if o.follow {
+		err := follow(ctx, b, ref, o.after, p.print)
+		if p.err != nil {
+			return p.err
+		}
+		return err
+	}
+	after, seen := o.after, map[string]bool{}
+	if _, err := pass(ctx, b, ref, &after, seen, p.print); err != nil {
+		return err
+	}
+	return p.err
+}
+
+// printer prints events one after the other, split frames joined.
+type printer struct {
+	a    *app
+	o    tailOptions
+	join event.Joiner
+	err  error // of writing; nothing follows it
+}
+
+func (p *printer) print(e *event.Event) bool {
+	whole, _, broken := p.join.Add(e)
+	for _, f := range []*event.Event{broken, whole} {
+		if f != nil && p.err == nil {
+			p.err = p.one(f)
+		}
+	}
+	return p.err == nil
+}
+
+func (p *printer) one(e *event.Event) error {
+	var err error
+	switch {
+	case p.o.raw:
+		if e.Stream != event.Out {
+			return nil
+		}
+		line := e.Data
+		if !e.Cut {
+			line = append(line[:len(line):len(line)], '\n')
+		}
+		_, err = p.a.io.out.Write(line)
+	case p.o.json:
+		_, err = p.a.io.out.Write(append(e.AppendJSON(nil), '\n'))
+	default:
+		_, err = fmt.Fprintf(p.a.io.out, "%s %6d %-4s %s\n", e.Time.Local().Format("15:04:05.000"), e.Seq, e.Kind, summary(e))
+	}
+	return err
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cbcast/cbcast/ingest"
+	"github.com/cbcast/cbcast/ingest/spool"
+	"github.com/cbcast/cbcast/internal/bus"
+	"github.com/cbcast/cbcast/internal/natsd"
+)
+
+// flushEvery is how often up looks for spools whose edge is gone.
+const flushEvery = 30 * time.Second
+
+func newUp(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "up",
+		Short: "Serve this machine's runs until stopped",
+		Long: `up runs the relay, and the NATS server of this machine unless CBCAST_NATS_URL names
+another one. It ships what earlier runs left in the spool, and says where it listens.
+Without it the hub lives only as long as some run or command of cbcast does.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			return a.up(ctx)
+		},
+	}
+	c.Flags().StringVar(&a.cfg.Relay.Addr, "listen", a.cfg.Relay.Addr, "address of the relay")
+	return c
+}
+
+func (a *app) up(ctx context.Context) error {
+	a.cfg.Hub = orHub(a.cfg.Hub)
+	// A service's log goes to stderr, wherever that leads.
+	log := slog.New(slog.NewTextHandler(a.io.err, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	st := a.newStation(log)
+	st.serve = true
+	defer st.close()
+	if err := st.open(ctx); err != nil {
+		return err
+	}
+	b, err := st.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	url, err := st.relayURL(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.io.out, "relay  %s\nnats   %s\nwrites need the token in %s\n", url, st.natsURL(), a.tokenFile())
+	a.flushLoop(ctx, b, log)
+	return st.relayErr()
+}
+
+// flushLoop ships what is left behind until ctx ends.
+func (a *app) flushLoop(ctx context.Context, b *bus.Bus, log *slog.Logger) {
+	t := time.NewTicker(flushEvery)
+	defer t.Stop()
+	for {
+		err := ingest.Flush(ctx, a.spoolRoot(), b, natsd.DefaultSyncInterval, log, func(f ingest.Flushed) {
+			if f.Err != nil {
+				log.Warn("spool not shipped", "run", f.Run, "error", f.Err)
+			} else {
+				log.Info("spool shipped", "run", f.Run, "events", f.Events)
+			}
+		})
+		if err == nil {
+			_, err = spool.Sweep(a.spoolRoot(), 2*natsd.DefaultSyncInterval, time.Now())
+		}
+		if err != nil && ctx.Err() == nil {
+			log.Warn("flush", "error", err)
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

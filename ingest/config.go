@@ -1,0 +1,67 @@
+// Package ingest is the edge of one child: it takes what the child says from
+// the pass-through, gives every line a number, keeps it in the spool, ships it to
+// the bus, and writes commands from the bus to the child's stdin.
+//
+// Data path and owners: ingest/child copies bytes and hands them to a bounded
+// queue; one goroutine ([recorder]) turns them into events in the spool; one
+// goroutine (bus.Publisher) ships them; one goroutine ([commander]) takes
+// commands. Nothing on this path can block the copy.
+package ingest
+
+import (
+	"fmt"
+	"regexp"
+	"time"
+)
+
+// Config is what the environment says about an edge. The tags name the
+// variables without their CBCAST_ prefix.
+type Config struct {
+	// Tenant is the first word of everything the run publishes.
+	Tenant string `env:"TENANT" envDefault:"default"`
+	// ExitFlush is how long the end of a run waits for the bus to acknowledge
+	// the rest. What is left stays in the spool for later.
+	ExitFlush time.Duration `env:"EXIT_FLUSH" envDefault:"1s"`
+	// SpoolRunMax bounds one run's spool in bytes. Past it events are replaced
+	// by a gap event that counts them.
+	SpoolRunMax int64 `env:"SPOOL_RUN_MAX" envDefault:"1073741824"`
+	// SpoolMax bounds the spools of all runs together, in bytes.
+	SpoolMax int64 `env:"SPOOL_MAX" envDefault:"4294967296"`
+	// CaptureStdin is control (control messages only) or all (prompts, too).
+	CaptureStdin string `env:"CAPTURE_STDIN" envDefault:"control"`
+	// RedactEnv names further variables of the child whose values are masked.
+	RedactEnv []string `env:"REDACT_ENV"`
+	// RedactPatterns are further regular expressions (RE2) of text to mask.
+	RedactPatterns []string `env:"REDACT_PATTERNS" envSeparator:"\n"`
+	// PresenceTTL is how long after its last sign of life an edge is taken for
+	// gone. It renews three times as often.
+	PresenceTTL time.Duration `env:"PRESENCE_TTL" envDefault:"30s"`
+	// KillAfterResult ends a one-shot child that stays although its result is
+	// written: stdin closed, SIGTERM, SIGKILL. 0 leaves it alone, as a bare
+	// pipe would.
+	KillAfterResult time.Duration `env:"KILL_AFTER_RESULT"`
+	// StallAfter is the silence inside a turn after which a watchdog says so
+	// once, as a fact; it does nothing else. 0 turns it off.
+	StallAfter time.Duration `env:"STALL_AFTER" envDefault:"10m"`
+}
+
+var tenantForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,63}$`)
+
+// Validate says what is wrong with c, in words that tell what to write instead.
+func (c *Config) Validate() error {
+	if !tenantForm.MatchString(c.Tenant) {
+		return fmt.Errorf("CBCAST_TENANT %q: use 1 to 64 of letters, digits, '.', '_', '/', '-', beginning with a letter or digit", c.Tenant)
+	}
+	if c.CaptureStdin != "control" && c.CaptureStdin != "all" {
+		return fmt.Errorf("CBCAST_CAPTURE_STDIN %q: use control or all", c.CaptureStdin)
+	}
+	if c.PresenceTTL < 2*time.Second {
+		return fmt.Errorf("CBCAST_PRESENCE_TTL %s: use 2s or more", c.PresenceTTL)
+	}
+	for _, p := range c.RedactPatterns {
+		if _, err := regexp.Compile(p); err != nil {
+			return fmt.Errorf("CBCAST_REDACT_PATTERNS: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,355 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
+
+	"github.com/cbcast/cbcast/ingest/child"
+	"github.com/cbcast/cbcast/ingest/redact"
+	"github.com/cbcast/cbcast/ingest/spool"
+	"github.com/cbcast/cbcast/internal/bus"
+	"github.com/cbcast/cbcast/internal/dialect"
+	"github.com/cbcast/cbcast/internal/event"
+	"github.com/cbcast/cbcast/internal/run"
+	"github.com/cbcast/cbcast/internal/subject"
+)
+
+// A Dialer connects to the bus. It returns when it is connected or ctx ends. The
+// edge closes what it gets.
+type Dialer func(ctx context.Context) (*bus.Bus, error)
+
+// Options say what to wrap and how.
+type Options struct {
+	Config
+
+	Argv    []string     // the command; Argv[0] is searched in PATH
+	Env     []string     // the child's whole environment
+	Dialect dialect.Name // "" guesses from Argv[0]
+	// HoldStdin keeps the parent's EOF back until no turn, task or ask is open.
+	HoldStdin bool
+	Stdin     *os.File
+	Stdout    *os.File
+	Stderr    *os.File
+
+	SpoolRoot  string
+	Key        []byte // of keyed hashes, the same for all runs of a host
+	Partitions int
+	Labels     map[string]string // CI identity
+	Version    string
+	Dial       Dialer // nil leaves everything in the spool
+	// SyncInterval of the store: acknowledged events stay in the spool for twice
+	// this time after the run.
+	SyncInterval time.Duration
+	// OnStart is told the run's id as soon as the child runs.
+	OnStart func(id string)
+	Source  string // tap, import, demo; "" is a wrapped child
+	Log     *slog.Logger
+}
+
+// An Outcome is how a run ended, as its edge saw it.
+type Outcome struct {
+	Run     string
+	Result  child.Result // zero for a tap or an import
+	State   *run.State
+	Last    uint64 // number of the last event
+	Shipped bool   // every event is on the bus
+	Lost    event.Gap
+}
+
+// quiet is how long nothing must be open before a held EOF is passed on: a
+// wake-up turn follows its task's end within milliseconds.
+const quiet = time.Second
+
+// edge is one run being recorded and shipped.
+type edge struct {
+	o     Options
+	id    string
+	log   *slog.Logger
+	rec   *recorder
+	spool *spool.Spool
+	start time.Time
+	ship  *shipper
+}
+
+// newEdge makes the run's id and spool and starts shipping. It does not wait
+// for anything but the local file system.
+func newEdge(o Options) (*edge, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return nil, fmt.Errorf("make a run id: %w", err)
+	}
+	e := &edge{o: o, id: id.String(), start: time.Now()}
+	e.log = o.Log.With("run", e.id)
+	d := o.Dialect
+	if d == "" && len(o.Argv) > 0 {
+		d = dialect.FromArgv0(o.Argv[0])
+	}
+	part := subject.Partition(e.id, o.Partitions)
+	meta := spool.Meta{Run: e.id, Tenant: o.Tenant, Partition: part, Created: e.start, Data: mustJSON(flushInfo{
+		Dialect: string(d), Labels: o.Labels, Version: o.Version, Source: o.Source,
+	})}
+	e.spool, err = spool.Create(o.SpoolRoot, meta, spool.Options{
+		RunCap: o.SpoolRunMax, TotalCap: o.SpoolMax, Retain: 2 * o.SyncInterval, SyncEvery: 5 * time.Second,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open the spool: %w", err)
+	}
+	red, err := redact.New(redact.Config{
+		Key: o.Key, Env: o.Env, EnvNames: o.RedactEnv, Patterns: o.RedactPatterns, CaptureStdin: o.CaptureStdin == "all",
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("set up redaction: %w", err), e.spool.Remove())
+	}
+	e.rec = &recorder{
+		log: e.log, tenant: o.Tenant, run: e.id, spool: e.spool, allStdin: o.CaptureStdin == "all",
+		red: red, track: dialect.NewTracker(d), state: run.New(e.id), changed: make(chan struct{}, 1), active: make(chan struct{}, 1),
+	}
+	e.rec.track.SetOutput(dialect.OutputOf(o.Argv))
+	e.ship = newShipper(e, bus.Ref{Tenant: o.Tenant, Run: e.id, Partition: part})
+	return e, nil
+}
+
+// Run wraps one child until it has ended and returns how. Signals to the process
+// are passed on. The error is one of starting: afterwards nothing that goes
+// wrong on the way to the bus ends or changes the run.
+func Run(ctx context.Context, o Options) (Outcome, error) {
+	e, err := newEdge(o)
+	if err != nil {
+		// A wrapper that cannot keep anything still runs the agent.
+		return bare(o, err)
+	}
+	p, err := child.Start(child.Config{
+		Path: o.Argv[0], Args: o.Argv, Env: o.Env, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr,
+		HoldStdin: o.HoldStdin, Gated: true, Adopt: true, Logger: e.log,
+	})
+	if err != nil {
+		return Outcome{Run: e.id}, errors.Join(err, e.spool.Remove())
+	}
+	if o.OnStart != nil {
+		o.OnStart(e.id)
+	}
+	e.started(p.Pid())
+	journal, err := e.spool.Journal()
+	if err != nil {
+		e.log.Error("open the command journal; commands are refused", "error", err)
+	}
+	cmd := newCommander(ctx, e.rec, p, journal, e.channel, e.log)
+	gate := &gate{open: p.OpenGate}
+	e.rec.watch = func(l line) {
+		gate.watch(l)
+		cmd.watch(l)
+	}
+	e.ship.commands = cmd.handle
+	e.ship.run(ctx)
+	release := e.holdStdin(ctx, p)
+	e.record(p.Tap())
+	res := p.Wait()
+	release()
+	cmd.end()
+	e.exited(res)
+	out := e.finish(ctx, p.Late())
+	out.Result = res
+	p.Close()
+	return out, nil
+}
+
+// bare runs the child without recording: the agent comes first.
+func bare(o Options, cause error) (Outcome, error) {
+	o.Log.Error("nothing is recorded", "error", cause)
+	p, err := child.Start(child.Config{
+		Path: o.Argv[0], Args: o.Argv, Env: o.Env, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr,
+		NoTap: true, Adopt: true,
+	})
+	if err != nil {
+		return Outcome{}, err
+	}
+	res := p.Wait()
+	p.Close()
+	return Outcome{Result: res}, nil
+}
+
+// started records the run's first event.
+func (e *edge) started(pid int) {
+	argv, masked := e.rec.red.MaskArgv(e.o.Argv)
+	cwd, _ := os.Getwd()
+	host, _ := os.Hostname()
+	out := dialect.OutputOf(e.o.Argv)
+	s := event.Started{
+		Argv: argv, ArgvMasked: masked, Cwd: cwd, Host: host, Pid: pid, OS: runtime.GOOS, Arch: runtime.GOARCH,
+		Version: e.o.Version, Dialect: string(e.rec.track.Dialect()), Source: e.o.Source,
+		HoldStdin: e.o.HoldStdin, CI: e.o.Labels,
+	}
+	if out == dialect.OutputText || out == dialect.OutputJSON {
+		s.Output = string(out)
+	}
+	e.rec.fact(event.TypeStarted, event.Life, s)
+}
+
+// channel reports whether the child takes control messages: it was told to read
+// stream-json, or its host speaks it.
+func (e *edge) channel() bool {
+	for i, a := range e.o.Argv {
+		v, ok := strings.CutPrefix(a, "--input-format=")
+		if a == "--input-format" && i+1 < len(e.o.Argv) {
+			v, ok = e.o.Argv[i+1], true
+		}
+		if ok {
+			return v == "stream-json"
+		}
+	}
+	return e.rec.controlled.Load()
+}
+
+// record reads the tap to its end.
+func (e *edge) record(tap *child.Tap) {
+	var at time.Time
+	var injected bool
+	split := e.rec.splitters(&at, &injected)
+	// Lines of ours stand between lines of the parent: they have a splitter of
+	// their own, so that a half line of the parent is not taken for their start.
+	ours := e.rec.splitters(&at, &injected)[child.In]
+	for {
+		// The tap ends with the run; nothing else may end its reading.
+		c, err := tap.Next(context.Background())
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				e.log.Error("read the tap", "error", err)
+			}
+			break
+		}
+		at, injected = c.At, c.Injected
+		s := split[c.Stream]
+		if c.Injected {
+			s = ours
+		}
+		if c.Dropped > 0 {
+			s.Drop(c.Dropped, c.DroppedLines)
+		}
+		_, _ = s.Write(c.Data)
+		if c.EOF {
+			s.Close()
+			e.rec.flush(at, event.Stream(c.Stream))
+		}
+	}
+	at, injected = time.Now(), false
+	for name, s := range split {
+		s.Close()
+		e.rec.flush(at, event.Stream(name))
+	}
+}
+
+// holdStdin passes a held EOF on once nothing is open, and returns a function
+// that ends and awaits the watch.
+func (e *edge) holdStdin(ctx context.Context, p *child.Process) (stop func()) {
+	if !e.o.HoldStdin {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() { // ends with ctx, or when the EOF is passed on
+		defer close(done)
+		t := time.NewTimer(quiet)
+		defer t.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-e.rec.active:
+				t.Reset(quiet)
+			case <-t.C:
+				if e.rec.idle() {
+					p.ReleaseStdin()
+					return
+				}
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+// exited records the run's last event and ends the spool.
+func (e *edge) exited(res child.Result) {
+	x := event.Exited{
+		DurationMS: res.Exited.Sub(e.start).Milliseconds(), Leftovers: res.Leftovers, PipeHeld: res.PipeHeld,
+		StdinEOF: res.In.EOF, Injected: res.Injected,
+	}
+	code := res.Code
+	x.Code = &code
+	if res.Signal != 0 {
+		x.Signal = signalName(res.Signal)
+	}
+	for _, s := range res.Signals {
+		x.Forwarded = append(x.Forwarded, event.Signal{Signal: signalName(s.Signal), Time: s.At, From: s.From})
+	}
+	if res.ReaderClosed {
+		x.ReaderClosed = &res.ReaderClosedLine
+	}
+	e.close(x, !res.PipeHeld)
+}
+
+// close completes x with what the recorder counted, records it and ends the spool.
+func (e *edge) close(x event.Exited, whole bool) {
+	r := e.rec
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if r.lost.Frames > 0 {
+		r.tellLost(now)
+	}
+	x.Frames, x.Bytes, x.Oversize, x.Masked = r.counts.frames, r.counts.bytes, r.counts.oversize, r.red.Counts()
+	x.Complete = whole && r.gone.Bytes+r.gone.Frames+r.lost.Frames == 0
+	if r.gone.Frames+r.gone.Bytes > 0 {
+		g := r.gone
+		x.Gap = &g
+	}
+	if !r.factLocked(now, event.TypeExited, event.Life, x, true) {
+		e.log.Error("the exit could not be recorded; a flush will say so")
+	}
+	if err := e.spool.End(); err != nil {
+		e.log.Error("end the spool", "error", err)
+	}
+}
+
+// finish gives the bus its time, then leaves the rest to the spool.
+func (e *edge) finish(ctx context.Context, late <-chan os.Signal) Outcome {
+	e.ship.drain(ctx, e.o.ExitFlush, late)
+	out := Outcome{Run: e.id, State: e.rec.state, Last: e.spool.Last(), Shipped: e.spool.Shipped(), Lost: e.rec.gone}
+	var err error
+	if e.spool.Removable(time.Now()) {
+		err = e.spool.Remove()
+	} else {
+		err = e.spool.Close()
+	}
+	if err != nil {
+		e.log.Error("close the spool", "error", err)
+	}
+	return out
+}
+
+func (r *recorder) idle() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.state.Open().Any()
+}
+
+// signalName is "SIGTERM" for SIGTERM.
+func signalName(s syscall.Signal) string {
+	if name := unix.SignalName(s); name != "" {
+		return name
+	}
+	return fmt.Sprintf("SIG%d", int(s))
+}

@@ -1,0 +1,254 @@
+package ingest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/cbcast/cbcast/internal/bus"
+	"github.com/cbcast/cbcast/internal/dialect"
+	"github.com/cbcast/cbcast/internal/event"
+	"github.com/cbcast/cbcast/internal/run"
+	"github.com/cbcast/cbcast/internal/subject"
+)
+
+const (
+	// registerEvery is the least time between two writes of a run's registry
+	// entry: a busy run changes its state many times a second.
+	registerEvery = time.Second
+	// lastWords bounds the registry write and the goodbye after the last event
+	// was acknowledged.
+	lastWords = 500 * time.Millisecond
+)
+
+// A shipper is the bus side of one run: it connects, publishes, shows presence,
+// keeps the registry entry and takes commands. Everything it starts has ended
+// when drain returns.
+type shipper struct {
+	e        *edge
+	ref      bus.Ref
+	log      *slog.Logger
+	commands func(context.Context, bus.Command)
+
+	ctx     context.Context
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+	shipped chan struct{} // closed when every event is acknowledged
+
+	mu    sync.Mutex // guards what follows
+	bus   *bus.Bus
+	first uint64 // stream sequence of the run's first event, 0 while unknown
+}
+
+func newShipper(e *edge, ref bus.Ref) *shipper {
+	return &shipper{
+		e: e, ref: ref, log: e.log, shipped: make(chan struct{}),
+	}
+}
+
+// run starts to connect and ship, and returns at once.
+func (s *shipper) run(ctx context.Context) {
+	// The caller's end must not cut the flush short; drain bounds it.
+	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	if s.e.o.Dial == nil {
+		return
+	}
+	s.wg.Go(func() { // ends with s.ctx
+		b, err := s.e.o.Dial(s.ctx)
+		if err != nil {
+			if s.ctx.Err() == nil {
+				s.log.Warn("no bus; events stay in the spool", "error", err)
+			}
+			return
+		}
+		s.mu.Lock()
+		s.bus = b
+		s.mu.Unlock()
+		s.wg.Go(func() { s.publish(b) })
+		s.wg.Go(func() { s.register(b) })
+		s.wg.Go(func() { s.present(b) })
+		if s.commands != nil {
+			s.wg.Go(func() { s.listen(b) })
+		}
+	})
+}
+
+func (s *shipper) publish(b *bus.Bus) {
+	p := bus.Publisher{Bus: b, Ref: s.ref, Source: source{s.e.spool}, Log: s.log}
+	if err := p.Run(s.ctx); err != nil {
+		if s.ctx.Err() == nil {
+			s.log.Error("publisher ended; events stay in the spool", "error", err)
+		}
+		return
+	}
+	close(s.shipped)
+}
+
+func (s *shipper) listen(b *bus.Bus) {
+	err := b.Commands(s.ctx, s.ref.Tenant, s.ref.Run, func(c bus.Command) {
+		s.commands(s.ctx, c)
+	})
+	if err != nil && s.ctx.Err() == nil {
+		s.log.Error("listening for commands ended", "error", err)
+	}
+}
+
+// present renews the run's presence three times per TTL, and says that the run
+// is back when a relay has declared it lost meanwhile.
+func (s *shipper) present(b *bus.Bus) {
+	ttl := s.e.o.PresenceTTL
+	t := time.NewTicker(ttl / 3)
+	defer t.Stop()
+	for {
+		if err := b.RenewPresence(s.ctx, s.ref.Run, ttl); err != nil {
+			if s.ctx.Err() != nil {
+				return
+			}
+			s.log.Debug("renew presence", "error", err)
+		} else if err := resume(s.ctx, b, s.ref); err != nil && s.ctx.Err() == nil {
+			s.log.Debug("resume", "error", err)
+		}
+		select {
+		case <-t.C:
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// register keeps the registry entry up to date while the run lives.
+func (s *shipper) register(b *bus.Bus) {
+	for {
+		if err := b.PutRun(s.ctx, s.info(b)); err != nil && s.ctx.Err() == nil {
+			s.log.Debug("write the registry", "error", err)
+		}
+		pause := time.NewTimer(registerEvery)
+		select {
+		case <-pause.C:
+		case <-s.ctx.Done():
+			pause.Stop()
+			return
+		}
+		select {
+		case <-s.e.rec.changed:
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// info is the run's registry entry as of now.
+func (s *shipper) info(b *bus.Bus) bus.RunInfo {
+	e := s.e
+	s.mu.Lock()
+	first := s.first
+	s.mu.Unlock()
+	if first == 0 {
+		if _, seq, err := b.FirstKept(s.ctx, s.ref); err == nil {
+			first = seq
+			s.mu.Lock()
+			s.first = seq
+			s.mu.Unlock()
+		}
+	}
+	host, _ := os.Hostname()
+	e.rec.mu.Lock()
+	defer e.rec.mu.Unlock()
+	i := bus.RunInfo{
+		Run: s.ref.Run, Tenant: s.ref.Tenant, Partition: s.ref.Partition, First: first,
+		Host: host, Labels: e.o.Labels, Started: e.start, LastSeq: e.spool.Last(),
+	}
+	describe(e.rec.state, &i)
+	return i
+}
+
+// describe fills in what the fold knows of a run.
+func describe(st *run.State, i *bus.RunInfo) {
+	i.Dialect, i.State, i.Sessions, i.Updated = string(st.Dialect()), st.Phase(), st.Sessions(), time.Now()
+	i.Capabilities = dialect.Capabilities(st.Dialect(), "")
+	v := st.View()
+	i.Versions = v.Versions
+	if i.Labels == nil {
+		i.Labels = v.CI
+	}
+	if i.Host == "" {
+		i.Host = v.Host
+	}
+	if v.Verdict != nil {
+		i.Verdict = string(v.Verdict.Verdict)
+	}
+	if v.EndedAt != nil {
+		i.Ended = *v.EndedAt
+	}
+}
+
+// drain waits until every event is acknowledged, at most for the flush time or
+// until a signal asks for an end, then says goodbye and ends everything.
+func (s *shipper) drain(ctx context.Context, flush time.Duration, late <-chan os.Signal) {
+	if s.ctx == nil {
+		return
+	}
+	t := time.NewTimer(flush)
+	defer t.Stop()
+	if s.e.o.Dial != nil {
+		select {
+		case <-s.shipped:
+			s.goodbye()
+		case <-t.C:
+		case <-late:
+		case <-ctx.Done():
+		}
+	}
+	s.cancel()
+	s.wg.Wait()
+	if s.bus != nil {
+		s.bus.Close()
+	}
+}
+
+// goodbye leaves the final state in the registry and takes the presence away, so
+// that no relay waits for its expiry.
+func (s *shipper) goodbye() {
+	ctx, cancel := context.WithTimeout(s.ctx, lastWords)
+	defer cancel()
+	s.mu.Lock()
+	b := s.bus
+	s.mu.Unlock()
+	if err := b.PutRun(ctx, s.info(b)); err != nil {
+		s.log.Debug("write the registry", "error", err)
+	}
+	if err := b.ClearPresence(ctx, s.ref.Run); err != nil {
+		s.log.Debug("clear presence", "error", err)
+	}
+}
+
+// resume tells everyone that a run which a relay has declared lost speaks again.
+// It does nothing for any other run.
+func resume(ctx context.Context, b *bus.Bus, ref bus.Ref) error {
+	last, seq, err := b.Control(ctx, ref.Tenant, ref.Run, subject.Liveness)
+	if errors.Is(err, bus.ErrNotFound) || err == nil && last.Type != event.TypeLost {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	data, err := json.Marshal(struct {
+		Time time.Time `json:"time"`
+	}{now})
+	if err != nil {
+		return err
+	}
+	_, err = b.PutControl(ctx, &event.Event{
+		Tenant: ref.Tenant, Run: ref.Run, Ref: "resumed-" + now.UTC().Format("20060102T150405.000000000Z"),
+		Time: now, Type: event.TypeResumed, Kind: event.Life, Stream: event.Edge, ContentType: event.JSON, Data: data,
+	}, subject.Liveness, seq)
+	if errors.Is(err, bus.ErrConflict) {
+		return nil // another said it first
+	}
+	return err
+}

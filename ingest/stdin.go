@@ -1,0 +1,51 @@
+package ingest
+
+import (
+	"time"
+
+	"github.com/cbcast/cbcast/ingest/frame"
+	"github.com/cbcast/cbcast/internal/dialect"
+	"github.com/cbcast/cbcast/internal/event"
+)
+
+// stdinLine decides what becomes of a line on the child's stdin, and reports
+// whether it is recorded as it is. Control messages are; of a user message only
+// its length and a keyed hash, unless prompts are captured; of plain text (the
+// prompt of a one-shot run) nothing but the count.
+func (r *recorder) stdinLine(at time.Time, f frame.Frame, cls dialect.Class, injected bool) bool {
+	r.red.Stdin(f.Data)
+	if r.allStdin || injected {
+		return true
+	}
+	if !cls.Frame {
+		return false
+	}
+	fr, ok := dialect.Parse(f.Data)
+	if !ok {
+		return false
+	}
+	switch fr.Type {
+	case "control_request":
+		r.controlled.Store(true)
+		return true
+	case "control_response", "control_cancel_request":
+		return true
+	}
+	in := event.Input{
+		Bytes: len(f.Data), Hash: r.red.Hash(f.Data), Type: "other",
+		UUID: bound(fr.Get("uuid").Text(), 64), Session: bound(fr.Get("session_id").Text(), 64),
+	}
+	if fr.Type == "user" {
+		in.Type = "user"
+	}
+	r.factLocked(at, event.TypeInput, event.Msg, in, false)
+	return false
+}
+
+// bound keeps ids that a host made up from growing an event.
+func bound(s string, n int) string {
+	if len(s) > n {
+		return s[:n]
+	}
+	return s
+}

@@ -1,0 +1,109 @@
+package ingest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/cbcast/cbcast/ingest/child"
+	"github.com/cbcast/cbcast/internal/event"
+)
+
+// Tap records what one program writes into another: it copies stdin to stdout
+// as Run copies a child's output, and publishes it as a run. There is no
+// process to command and no exit to see: the run ends at EOF.
+func Tap(ctx context.Context, o Options) (Outcome, error) {
+	e, err := newEdge(o)
+	if err != nil {
+		o.Log.Error("nothing is recorded", "error", err)
+		_, err = io.Copy(o.Stdout, o.Stdin)
+		return Outcome{}, err
+	}
+	if o.OnStart != nil {
+		o.OnStart(e.id)
+	}
+	e.started(0)
+	e.ship.run(ctx)
+	p := child.StartPipe(o.Stdin, o.Stdout)
+	e.record(p.Tap())
+	res := p.Wait()
+	x := event.Exited{Reason: "eof", DurationMS: time.Since(e.start).Milliseconds()}
+	if res.ReaderClosed {
+		x.ReaderClosed = &res.ReaderClosedLine
+	}
+	e.close(x, true)
+	return e.finish(ctx, nil), nil
+}
+
+// importRead is how much of a file is read at once.
+const importRead = 256 << 10
+
+// Import publishes a recorded stream as a run: every line of r as if a child
+// wrote it now.
+func Import(ctx context.Context, o Options, r io.Reader) (Outcome, error) {
+	e, err := newEdge(o)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if o.OnStart != nil {
+		o.OnStart(e.id)
+	}
+	e.started(0)
+	e.ship.run(ctx)
+	readErr := e.importLines(ctx, r)
+	e.close(event.Exited{Reason: "import", DurationMS: time.Since(e.start).Milliseconds()}, readErr == nil)
+	out := e.finish(ctx, nil)
+	if readErr != nil {
+		return out, fmt.Errorf("read the recording: %w", readErr)
+	}
+	return out, nil
+}
+
+func (e *edge) importLines(ctx context.Context, r io.Reader) error {
+	at, injected := time.Now(), false
+	split := e.rec.splitters(&at, &injected)[child.Out]
+	defer split.Close()
+	br := bufio.NewReaderSize(r, importRead)
+	buf := make([]byte, importRead)
+	for ctx.Err() == nil {
+		n, err := br.Read(buf)
+		at = time.Now()
+		_, _ = split.Write(buf[:n])
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		// A file is read faster than a bus takes it: wait while the spool is
+		// more than half full, rather than count events as lost.
+		if err := e.waitRoom(ctx); err != nil {
+			return err
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// roomEvery is how often an import looks whether the bus has caught up.
+const roomEvery = 20 * time.Millisecond
+
+// waitRoom returns when less than half of the run's spool awaits its
+// acknowledgement, or there is nobody to wait for.
+func (e *edge) waitRoom(ctx context.Context) error {
+	for e.o.Dial != nil {
+		st := e.spool.Stats()
+		kept := max(1, st.Last+1-min(st.First, st.Last))
+		if open := st.Bytes / int64(kept) * int64(st.Last-st.Acked); open < e.o.SpoolRunMax/2 {
+			return nil
+		}
+		select {
+		case <-time.After(roomEvery):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+package event
+
+import "time"
+
+// Started is the data of [TypeStarted]: what runs, and where.
+type Started struct {
+	Argv       []string          `json:"argv"`                  // values of secret flags and prompts masked
+	ArgvMasked int               `json:"argv_masked,omitempty"` // how many values were
+	Cwd        string            `json:"cwd,omitempty"`
+	Host       string            `json:"host,omitempty"`
+	Pid        int               `json:"pid,omitempty"` // of the child
+	OS         string            `json:"os,omitempty"`
+	Arch       string            `json:"arch,omitempty"`
+	Version    string            `json:"version,omitempty"` // of cbcast
+	Dialect    string            `json:"dialect"`           // as chosen; the init frame confirms it
+	Output     string            `json:"output,omitempty"`  // of a one-shot run: text or json; "" is a stream
+	Source     string            `json:"source,omitempty"`  // tap, import or demo; "" is a wrapped child
+	HoldStdin  bool              `json:"hold_stdin,omitempty"`
+	CI         map[string]string `json:"ci,omitempty"` // labels by allow-list
+}
+
+// Session is the data of [TypeSession].
+type Session struct {
+	Session  string `json:"session"`
+	Previous string `json:"previous,omitempty"`
+}
+
+// StreamCounts counts something per stream.
+type StreamCounts struct {
+	Out int64 `json:"out"`
+	Err int64 `json:"err"`
+	In  int64 `json:"in"`
+}
+
+// Gap is the data of [TypeGap]: bytes of the child that are on no event.
+type Gap struct {
+	Frames     int64  `json:"frames"` // at least; a cut-off line counts once
+	Bytes      int64  `json:"bytes"`
+	Reason     string `json:"reason"` // spool_full, disk, tap_full, damaged, oversize
+	FromStream string `json:"from_stream,omitempty"`
+	Detail     string `json:"detail,omitempty"`
+}
+
+// Exited is the data of [TypeExited], the last event of a run.
+type Exited struct {
+	Code   *int   `json:"code,omitempty"`   // nil where there was no exit to see
+	Signal string `json:"signal,omitempty"` // "SIGTERM", … when the child died by one
+	// Forwarded are the signals that were passed on to the child, in order.
+	Forwarded []Signal `json:"forwarded,omitempty"`
+	// Ended says what of ours ended the child: "" nothing, kill_after_result, timeout.
+	Ended string `json:"ended,omitempty"`
+	// Reason says why there is no exit status: eof (tap), import, edge_died.
+	Reason string `json:"reason,omitempty"`
+
+	Frames     StreamCounts `json:"frames"`
+	Bytes      StreamCounts `json:"bytes"`
+	DurationMS int64        `json:"duration_ms"`
+	// Complete is false when bytes of the child are missing from the events.
+	Complete bool `json:"complete"`
+	// Gap sums the gaps where Complete is false for that reason.
+	Gap *Gap `json:"gap,omitempty"`
+
+	Leftovers     int               `json:"leftovers,omitempty"` // descendants killed after the child's exit
+	PipeHeld      bool              `json:"pipe_held,omitempty"` // a descendant kept stdout or stderr open
+	ReaderClosed  *int64            `json:"reader_closed,omitempty"`
+	StdinEOF      bool              `json:"stdin_eof,omitempty"`
+	Injected      int               `json:"injected,omitempty"` // lines of ours on the child's stdin
+	Oversize      int64             `json:"oversize,omitempty"` // frames that were split over events
+	Masked        map[string]uint64 `json:"masked,omitempty"`   // redactions by rule
+	Unknown       []string          `json:"unknown_tasks,omitempty"`
+	SpoolDamage   string            `json:"spool_damage,omitempty"`
+	FlushedLater  bool              `json:"flushed_later,omitempty"`
+	CommandsOpen  []string          `json:"commands_open,omitempty"`
+	LastEventTime *time.Time        `json:"last_event_time,omitempty"`
+}
+
+// Signal is one signal passed on to the child.
+type Signal struct {
+	Signal string    `json:"signal"`
+	Time   time.Time `json:"time"`
+	From   string    `json:"from"` // parent, command, cbcast
+}
+
+// Input is the data of [TypeInput]: a user message whose text is not captured.
+type Input struct {
+	Bytes   int    `json:"bytes"`
+	Hash    string `json:"hash"` // keyed; equal lines have equal hashes on one host
+	Type    string `json:"type"` // user, or other
+	UUID    string `json:"uuid,omitempty"`
+	Session string `json:"session,omitempty"`
+}
+
+// A Fact is one step of a command's life.
+type Fact string
+
+// The facts, in the order they can come.
+const (
+	Accepted Fact = "accepted" // the bus has it
+	Written  Fact = "written"  // the line is on the child's stdin
+	Acked    Fact = "acked"    // the child answered
+	Settled  Fact = "settled"  // the effect was seen
+	NoEffect Fact = "no_effect"
+	Refused  Fact = "refused"
+	Expired  Fact = "expired"
+	UnknownF Fact = "unknown"
+)
+
+// Final reports whether nothing follows f.
+func (f Fact) Final() bool { return f != Accepted && f != Written && f != Acked }
+
+// CommandFact is the data of [TypeCommand] and [TypeCommandFact].
+type CommandFact struct {
+	Command   string `json:"command"` // the command's id
+	Name      string `json:"name"`    // interrupt, stop_task
+	Fact      Fact   `json:"fact"`
+	Reason    string `json:"reason,omitempty"`
+	RequestID string `json:"request_id,omitempty"` // of the control_request written
+	Task      string `json:"task,omitempty"`
+	// Detail says what was open when the line was written and how it ended.
+	Detail map[string]string `json:"detail,omitempty"`
+}
+
+// Stalled is the data of [TypeStalled], a watchdog's observation.
+type Stalled struct {
+	What    string `json:"what"` // no_exit_after_end, silent_turn
+	Seconds int    `json:"seconds"`
+}
