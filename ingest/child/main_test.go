@@ -41,36 +41,31 @@ func TestMain(m *testing.M) {
 var environ []string
 
 // children are the scripted children. Each returns its exit code.
-var children map[string]func(args []string) int
+var children = map[string]func(args []string) int{
+	"wrap":      wrap,
+	"cat":       func([]string) int { io.Copy(os.Stdout, os.Stdin); return 0 },
+	"exit":      func(a []string) int { return atoi(a[0]) },
+	"die":       func(a []string) int { return child.Reraise(syscall.Signal(atoi(a[0]))) },
+	"burst":     burst,
+	"lines":     func(a []string) int { writeLines(atoi(a[0])); return 0 },
+	"write":     func(a []string) int { os.Stdout.Write(bytes.Repeat([]byte{'x'}, atoi(a[0]))); return idle() },
+	"both":      both,
+	"firstout":  firstOut,
+	"idle":      func([]string) int { fmt.Println("ready"); return idle() },
+	"signals":   signals,
+	"half":      half,
+	"helpers":   helpers,
+	"helper":    func([]string) int { os.Stderr.Close(); return idle() },
+	"tree":      tree,
+	"zombies":   zombies,
+	"closein":   func([]string) int { os.Stdin.Close(); fmt.Println("ready"); return idle() },
+	"closeout":  closeOut,
+	"answer":    answer,
+	"exit-full": exitFull,
+	"termexit":  termExit,
 
-func init() {
-	children = map[string]func(args []string) int{
-		"wrap":      wrap,
-		"cat":       func([]string) int { io.Copy(os.Stdout, os.Stdin); return 0 },
-		"exit":      func(a []string) int { return atoi(a[0]) },
-		"die":       func(a []string) int { return child.Reraise(syscall.Signal(atoi(a[0]))) },
-		"world":     world,
-		"burst":     burst,
-		"lines":     func(a []string) int { writeLines(atoi(a[0])); return 0 },
-		"write":     func(a []string) int { os.Stdout.Write(bytes.Repeat([]byte{'x'}, atoi(a[0]))); return idle() },
-		"both":      both,
-		"firstout":  firstOut,
-		"idle":      func([]string) int { fmt.Println("ready"); return idle() },
-		"signals":   signals,
-		"half":      half,
-		"helpers":   helpers,
-		"helper":    func([]string) int { os.Stderr.Close(); return idle() },
-		"tree":      tree,
-		"zombies":   zombies,
-		"closein":   func([]string) int { os.Stdin.Close(); fmt.Println("ready"); return idle() },
-		"closeout":  closeOut,
-		"answer":    answer,
-		"exit-full": exitFull,
-		"termexit":  termExit,
-
-		"late-cat": lateCat,
-		"exec":     execOther,
-	}
+	"late-cat": lateCat,
+	"exec":     execOther,
 }
 
 func atoi(s string) int {

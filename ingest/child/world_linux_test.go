@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+func init() { children["world"] = world }
+
 // place is what a child can see of where it runs.
 type place struct {
 	Args, Env []string
