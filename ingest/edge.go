@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
-	"strings"
 	"syscall"
 	"time"
 
@@ -116,7 +115,7 @@ func newEdge(o Options) (*edge, error) {
 	}
 	e.rec = &recorder{
 		log: e.log, tenant: o.Tenant, run: e.id, spool: e.spool, allStdin: o.CaptureStdin == "all",
-		red: red, track: dialect.NewTracker(d), state: run.New(e.id), changed: make(chan struct{}, 1), active: make(chan struct{}, 1),
+		red: red, track: dialect.NewTracker(d), state: run.New(e.id), changed: make(chan struct{}, 1), active: make(chan struct{}, 1), watched: make(chan struct{}, 1),
 	}
 	e.rec.track.SetOutput(dialect.OutputOf(o.Argv))
 	e.ship = newShipper(e, bus.Ref{Tenant: o.Tenant, Run: e.id, Partition: part})
@@ -156,11 +155,12 @@ func Run(ctx context.Context, o Options) (Outcome, error) {
 	e.ship.commands = cmd.handle
 	e.ship.run(ctx)
 	release := e.holdStdin(ctx, p)
+	dog := e.watchdog(ctx, p)
 	e.record(p.Tap())
 	res := p.Wait()
 	release()
 	cmd.end()
-	e.exited(res)
+	e.exited(res, dog.stop())
 	out := e.finish(ctx, p.Late())
 	out.Result = res
 	p.Close()
@@ -202,14 +202,8 @@ func (e *edge) started(pid int) {
 // channel reports whether the child takes control messages: it was told to read
 // stream-json, or its host speaks it.
 func (e *edge) channel() bool {
-	for i, a := range e.o.Argv {
-		v, ok := strings.CutPrefix(a, "--input-format=")
-		if a == "--input-format" && i+1 < len(e.o.Argv) {
-			v, ok = e.o.Argv[i+1], true
-		}
-		if ok {
-			return v == "stream-json"
-		}
+	if in, ok := flagValue(e.o.Argv, "--input-format"); ok {
+		return in == "stream-json"
 	}
 	return e.rec.controlled.Load()
 }
@@ -282,10 +276,10 @@ func (e *edge) holdStdin(ctx context.Context, p *child.Process) (stop func()) {
 }
 
 // exited records the run's last event and ends the spool.
-func (e *edge) exited(res child.Result) {
+func (e *edge) exited(res child.Result, ended string) {
 	x := event.Exited{
 		DurationMS: res.Exited.Sub(e.start).Milliseconds(), Leftovers: res.Leftovers, PipeHeld: res.PipeHeld,
-		StdinEOF: res.In.EOF, Injected: res.Injected,
+		StdinEOF: res.In.EOF, Injected: res.Injected, Ended: ended,
 	}
 	code := res.Code
 	x.Code = &code
@@ -293,7 +287,11 @@ func (e *edge) exited(res child.Result) {
 		x.Signal = signalName(res.Signal)
 	}
 	for _, s := range res.Signals {
-		x.Forwarded = append(x.Forwarded, event.Signal{Signal: signalName(s.Signal), Time: s.At, From: s.From})
+		from := "parent"
+		if s.From == child.FromEdge {
+			from = "cbcast"
+		}
+		x.Forwarded = append(x.Forwarded, event.Signal{Signal: signalName(s.Signal), Time: s.At, From: from})
 	}
 	if res.ReaderClosed {
 		x.ReaderClosed = &res.ReaderClosedLine

@@ -45,9 +45,9 @@ type recorder struct {
 	meta   []byte    // scratch
 	recs   []spool.Record
 	watch  func(line) // sees every recorded line, under mu
-	// changed and active are told of each recorded line: the first for the
-	// registry, the second for who waits for the run to fall idle.
-	changed, active chan struct{}
+	// Each is told of each recorded line: for the registry, for who waits for the
+	// run to fall idle, and for the watchdog.
+	changed, active, watched chan struct{}
 }
 
 type counts struct {
@@ -162,7 +162,7 @@ func (r *recorder) after(at time.Time, stream event.Stream, cls dialect.Class, d
 	if r.watch != nil {
 		r.watch(line{stream, cls, data})
 	}
-	for _, c := range []chan struct{}{r.changed, r.active} {
+	for _, c := range [...]chan struct{}{r.changed, r.active, r.watched} {
 		select {
 		case c <- struct{}{}:
 		default:
