@@ -200,7 +200,7 @@ func (s *State) askToolResult(call string, seq uint64) {
 // askResult closes what the result of a session's round leaves behind. The asks
 // of sub-agents in the background stay: their tasks go on.
 func (s *State) askResult(session string, seq uint64) {
-	live := s.open().Tasks > 0
+	live := len(s.OpenTasks()) > 0
 	for _, a := range s.asks {
 		if a.State == "closed" || a.Session != session && a.Session != "" {
 			continue

@@ -116,7 +116,7 @@ func (s *State) turnOpen(t *turn) bool {
 		}
 	}
 	for _, k := range s.tasks {
-		if k.turn == t.n && !k.ended && !s.silent(k) {
+		if k.turn == t.n && !k.ended {
 			return true
 		}
 	}

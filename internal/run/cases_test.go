@@ -219,6 +219,11 @@ func TestSuccessWhileTaskRuns(t *testing.T) {
 	steps = append(steps, `{"type":"system","subtype":"task_updated","task_id":"sh2","patch":{"status":"failed"},"session_id":"`+sid+`"}`)
 	s = played(t, script("cbc", steps...))
 	turn := s.View().Turns[0]
+	// A background Agent is open, too; whoever waits for an end need not wait for it.
+	a := played(t, script("cbc", initLine, started("agent-1", "Agent"), result))
+	if o := a.Open(); o != (run.Open{Tasks: 1, Silent: 1}) || o.Any() || !a.Idle() || a.Phase() != "working" || a.View().Turns[0].State != "open" {
+		t.Errorf("an Agent: %s %+v", a.Phase(), o)
+	}
 	if s.Phase() != "idle" || turn.State != "done" || turn.Verdict.Verdict != run.Incomplete {
 		t.Errorf("at the end: %s %+v", s.Phase(), turn)
 	}

@@ -176,8 +176,12 @@ func (s *State) open() Open {
 		o.Turns++
 	}
 	for _, t := range s.tasks {
-		if !t.ended && !s.silent(t) {
-			o.Tasks++
+		if t.ended {
+			continue
+		}
+		o.Tasks++
+		if s.silent(t) {
+			o.Silent++
 		}
 	}
 	for _, a := range s.asks {
@@ -274,8 +278,8 @@ func (s *State) TaskStatus(id string) string {
 // CI returns the labels of the CI system that the run was started by.
 func (s *State) CI() map[string]string { return maps.Clone(s.started.CI) }
 
-// Idle reports whether the child has nothing open: no turn, task or ask, no user
-// message without a turn. Ends that are never reported are not waited for.
+// Idle reports whether the child has nothing open that will tell its end: no
+// turn, task or ask, no user message without a turn. [Open.Silent] tasks may run.
 func (s *State) Idle() bool { return !s.open().Any() }
 
 // Controlled reports whether the control protocol was seen: a request of the

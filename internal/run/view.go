@@ -59,10 +59,13 @@ type Open struct {
 	Turns int `json:"turns"`
 	Tasks int `json:"tasks"`
 	Asks  int `json:"asks"`
+	// Silent is how many of Tasks will not tell their end before the next turn:
+	// CodeBuddy's background Agents, while no turn is worked on.
+	Silent int `json:"silent"`
 }
 
-// Any reports whether anything is open.
-func (o Open) Any() bool { return o.Turns > 0 || o.Tasks > 0 || o.Asks > 0 }
+// Any reports whether anything is open that will tell its end.
+func (o Open) Any() bool { return o.Turns > 0 || o.Tasks > o.Silent || o.Asks > 0 }
 
 // SessionView is one conversation id seen in the run. Role is main, former (main
 // before a reset), concurrent (CodeBuddy opened another one for a message) or
