@@ -44,6 +44,7 @@ type State struct {
 
 	now  time.Time // of the last event
 	last uint64    // its seq
+	part int       // the last part of it
 	join event.Joiner
 
 	main     string
@@ -109,13 +110,13 @@ func (s *State) Apply(e *event.Event) {
 		s.applyCTL(e)
 		return
 	}
-	if e.Seq < s.last || e.Seq == s.last && e.Part.IsZero() {
+	if e.Seq < s.last || e.Seq == s.last && e.Part.I <= s.part {
 		return
 	}
 	if s.last > 0 && e.Seq > s.last+1 {
 		s.counts.Missing += e.Seq - s.last - 1
 	}
-	s.last = e.Seq
+	s.last, s.part = e.Seq, e.Part.I
 	whole, _, broken := s.join.Add(e)
 	if broken != nil {
 		s.applyWhole(broken)

@@ -221,6 +221,27 @@ func TestChunks(t *testing.T) {
 	}
 }
 
+// Parts of one event have one seq; a part that comes again changes nothing.
+func TestRepeatedParts(t *testing.T) {
+	s := run.New("r")
+	for _, e := range capture.Events(exited(script("claude", initLine, asst, done), 0), "t", "r") {
+		pieces := event.Split(e.Data, 100)
+		for range 2 {
+			for i, p := range pieces {
+				ev := *e
+				ev.Data = p
+				if len(pieces) > 1 {
+					ev.Part = event.Part{I: i + 1, N: len(pieces)}
+				}
+				s.Apply(&ev)
+			}
+		}
+	}
+	if got := verdictOf(s); got != "success" || s.View().Counts.Frames["out"] != 3 {
+		t.Errorf("%s %+v", got, s.View().Counts)
+	}
+}
+
 func TestCommands(t *testing.T) {
 	s := run.New("r")
 	fact := func(seq uint64, f event.Fact, reason string) *event.Event {
