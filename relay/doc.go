@@ -8,8 +8,9 @@
 // One ordered reader per partition feeds every watched run; there is no consumer
 // per client. A feed holds the newest frames of one run, encoded once. A
 // subscription first reads from the bus what lies behind its cursor, then from
-// the feed, at its own pace: a slow one delays nobody and is cut when it has
-// fallen behind by more than the feed holds. It resumes by Last-Event-ID.
+// the feed, at its own pace, and from the bus again when it has fallen behind by
+// more than the feed holds. A slow one delays nobody; one that takes nothing is cut
+// and resumes by Last-Event-ID.
 //
 // # Cursor
 //

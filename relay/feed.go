@@ -3,6 +3,7 @@ package relay
 import (
 	"sort"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cbcast/cbcast/internal/bus"
@@ -90,7 +91,7 @@ func (f *feed) add(frames ...*frame) {
 	}
 	f.ring, f.base = f.ring[drop:], f.base+int64(drop)
 	for s := range f.subs {
-		if s.live && s.next < f.base {
+		if s.next < f.base && s.stuck() {
 			s.kick()
 		}
 		s.poke()
@@ -102,11 +103,11 @@ type sub struct {
 	feed *feed
 	wake chan struct{} // capacity 1
 	kick func()        // ends a write that is under way; must not block
+	busy atomic.Int64  // when that write began, Unix nanoseconds; 0 without one
 
 	// Guarded by feed.mu.
 	next     int64 // index of the frame to take next
 	attached bool
-	live     bool  // it has once taken everything there was
 	joined   int64 // what is before this index was there before the client came
 }
 
@@ -178,11 +179,19 @@ func (f *feed) seqAt(i int) uint64 {
 	return ^uint64(0)
 }
 
+// stallAfter is how long one write may take while more than a feed holds is
+// waiting behind it. A client that only reads slowly finishes its writes.
+const stallAfter = time.Second
+
+func (s *sub) stuck() bool {
+	since := s.busy.Load()
+	return since != 0 && time.Now().UnixNano()-since > int64(stallAfter)
+}
+
 // progress is what a subscription finds in its feed.
 type progress struct {
 	frames []*frame
-	cut    bool // it fell too far behind
-	lag    bool // it must read from the bus again
+	lag    bool // it fell behind what the feed holds, and reads from the bus again
 	end    bool // it has everything, and the run has ended
 	lost   *frame
 	since  time.Time // of lost
@@ -196,7 +205,7 @@ func (s *sub) take(pos uint64, limit int) progress {
 	defer f.mu.Unlock()
 	if s.next < f.base {
 		s.attached = false
-		return progress{cut: s.live, lag: true}
+		return progress{lag: true}
 	}
 	p := progress{lost: f.lost, since: f.since}
 	size := 0
@@ -212,7 +221,6 @@ func (s *sub) take(pos uint64, limit int) progress {
 		p.frames = append(p.frames, fr)
 	}
 	if len(p.frames) == 0 {
-		s.live = true
 		p.end = f.exit != 0 && pos >= f.exit
 	}
 	return p

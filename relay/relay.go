@@ -30,8 +30,9 @@ type Config struct {
 	Heartbeat time.Duration `env:"HEARTBEAT" envDefault:"12s"`
 	// WriteTimeout bounds one write to a stream's client.
 	WriteTimeout time.Duration `env:"WRITE_TIMEOUT" envDefault:"15s"`
-	// QueueBytes is how far a stream's client may fall behind before it is cut.
-	// Each watched run keeps so many bytes, once for all its clients.
+	// QueueBytes is what each watched run keeps of its newest events, once for
+	// all its clients. One that falls further behind is cut when it takes nothing
+	// for a second; while it takes, however slowly, it reads from the bus.
 	QueueBytes int `env:"QUEUE_BYTES" envDefault:"4194304"`
 	// MaxStreams bounds open streams; more get 503.
 	MaxStreams int `env:"MAX_STREAMS" envDefault:"10000"`

@@ -130,7 +130,6 @@ func (s *subscription) open() *apiErr {
 }
 
 var (
-	errCut     = errors.New("client too slow, cut")
 	errRelay   = errors.New("relay ends")
 	errNoBytes = errors.New("client does not take the bytes")
 )
@@ -158,8 +157,6 @@ func (s *subscription) serve(ctx, bg context.Context) error {
 		}
 		p := s.sub.take(s.pos, batchBytes)
 		switch {
-		case p.cut:
-			return errCut
 		case p.lag:
 			continue
 		case len(p.frames) > 0:
@@ -319,16 +316,31 @@ func (s *subscription) flush() error {
 // idleBuffer is what a silent client may keep: there are thousands of them.
 const idleBuffer = 4 << 10
 
-// write gives b to the connection under a new deadline.
+// write gives b to the connection, a part at a time and each under a new
+// deadline: a long frame may take a slow client a while, a stalled one may not.
 func (s *subscription) write(b []byte) error {
-	_ = s.rc.SetWriteDeadline(time.Now().Add(s.r.cfg.WriteTimeout)) // where there are none, the server's own hold
-	_, err := s.w.Write(b)
-	if err == nil {
-		err = s.rc.Flush()
-	}
-	if err != nil {
-		return errors.Join(errNoBytes, err)
+	defer s.busy(0)
+	for len(b) > 0 {
+		part := b[:min(len(b), batchBytes)]
+		b = b[len(part):]
+		now := time.Now()
+		_ = s.rc.SetWriteDeadline(now.Add(s.r.cfg.WriteTimeout)) // where there are none, the server's own hold
+		s.busy(now.UnixNano())
+		_, err := s.w.Write(part)
+		if err == nil {
+			err = s.rc.Flush()
+		}
+		if err != nil {
+			return errors.Join(errNoBytes, err)
+		}
 	}
 	s.beat = time.Now().Add(s.r.cfg.Heartbeat)
 	return nil
+}
+
+// busy notes since when a write is under way.
+func (s *subscription) busy(since int64) {
+	if s.sub != nil {
+		s.sub.busy.Store(since)
+	}
 }
