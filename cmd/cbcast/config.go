@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"time"
 
@@ -77,7 +78,7 @@ func loadConfig(environ []string) (config, error) {
 	}
 	var c config
 	if err := env.ParseWithOptions(&c, env.Options{Prefix: envPrefix, Environment: merged}); err != nil {
-		return config{}, fmt.Errorf("read configuration: %w", err)
+		return config{}, configError(err)
 	}
 	if c.StateDir == "" {
 		c.StateDir = defaultStateDir(vars)
@@ -94,6 +95,38 @@ func loadConfig(environ []string) (config, error) {
 		return config{}, fmt.Errorf("CBCAST_HUB is %q; it must be auto, never or require", c.Hub)
 	}
 	return c, nil
+}
+
+// configError says which variable cannot be read; the library names the field.
+func configError(err error) error {
+	var all env.AggregateError
+	if !errors.As(err, &all) {
+		return fmt.Errorf("read configuration: %w", err)
+	}
+	var errs []error
+	for _, e := range all.Errors {
+		var pe env.ParseError
+		if errors.As(e, &pe) {
+			e = fmt.Errorf("%s: %w", variableOf(reflect.TypeFor[config](), pe.Name, envPrefix), pe.Err)
+		}
+		errs = append(errs, e)
+	}
+	return errors.Join(errs...)
+}
+
+// variableOf is the variable of the field called name in t or a struct within.
+func variableOf(t reflect.Type, name, prefix string) string {
+	for f := range t.Fields() {
+		if v, ok := f.Tag.Lookup("env"); ok && f.Name == name {
+			return prefix + v
+		}
+		if f.Type.Kind() == reflect.Struct {
+			if v := variableOf(f.Type, name, prefix+f.Tag.Get("envPrefix")); v != "" {
+				return v
+			}
+		}
+	}
+	return ""
 }
 
 // What CBCAST_HUB may say.

@@ -121,15 +121,34 @@ needs one starts a NATS server and a relay on the loopback interface.
   cbcast interrupt --wait RUN      stop what it is doing`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return c.Help()
 		},
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
+	usage := func(_ *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return &exitError{exitUsage, fmt.Errorf("unknown command %q; cbcast --help lists them", args[0])}
+		}
+		return nil
+	}
+	root.Args = usage
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} })
 	root.AddCommand(newRun(a), newTap(a), newImport(a), newUp(a), newDemo(a), newPlay(a), newLs(a), newTail(a),
 		newInterrupt(a), newFlush(a), newProvision(a), newVersion(a))
+	for _, c := range root.Commands() {
+		if check := c.Args; check != nil {
+			c.Args = func(c *cobra.Command, args []string) error {
+				var ee *exitError
+				if err := check(c, args); err != nil && !errors.As(err, &ee) {
+					return &exitError{exitUsage, fmt.Errorf("%w; see cbcast %s --help", err, c.Name())}
+				} else if err != nil {
+					return err
+				}
+				return nil
+			}
+		}
+	}
 	return root
 }
 

@@ -94,6 +94,9 @@ func (a *app) wrap(ctx context.Context, o runOptions) error {
 	if err != nil {
 		return err
 	}
+	if err := opt.Validate(); err != nil {
+		return &exitError{exitUsage, err}
+	}
 	opt.Argv, opt.Dialect, opt.HoldStdin = o.argv, dialect.Name(o.dialect), o.hold
 	opt.Stdin, opt.Stdout, opt.Stderr = a.io.in, file(a.io.out), file(a.io.err)
 	st := a.newStation(log)
