@@ -2,9 +2,7 @@ package run
 
 import (
 	"encoding/json"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/cbcast/cbcast/internal/dialect"
@@ -150,9 +148,6 @@ func (s *State) Sessions() []string {
 // Ended reports whether the exit of the child was seen.
 func (s *State) Ended() bool { return s.exit != nil }
 
-// Final reports whether nothing more is expected: the exit was seen.
-func (s *State) Final() bool { return s.exit != nil }
-
 // Lost reports whether the run's edge is gone and has not come back.
 func (s *State) Lost() bool { return s.exit == nil && s.lost != nil && !s.lost.Resumed }
 
@@ -275,23 +270,9 @@ func (s *State) TaskStatus(id string) string {
 	return ""
 }
 
-// CI returns the labels of the CI system that the run was started by.
-func (s *State) CI() map[string]string { return maps.Clone(s.started.CI) }
-
 // Idle reports whether the child has nothing open that will tell its end: no
 // turn, task or ask, no user message without a turn. [Open.Silent] tasks may run.
 func (s *State) Idle() bool { return !s.open().Any() }
-
-// Controlled reports whether the control protocol was seen: a request of the
-// parent on stdin, or an answer or a request of the child.
-func (s *State) Controlled() bool {
-	for name := range s.counts.Types {
-		if strings.HasPrefix(name, "control_request") || strings.HasPrefix(name, "control_response") {
-			return true
-		}
-	}
-	return false
-}
 
 // A Summary is what a registry shows of a run.
 type Summary struct {

@@ -109,6 +109,29 @@ func TestOneShotSignalled(t *testing.T) {
 	}
 }
 
+// A reset changes the main session; the old one stays listed.
+func TestConversationReset(t *testing.T) {
+	s := played(t, script("claude", `{"type":"system","subtype":"init","session_id":"a"}`, `{"type":"result","subtype":"success","session_id":"a","num_turns":0}`,
+		`{"type":"conversation_reset","new_conversation_id":"b","session_id":"a"}`, `{"type":"system","subtype":"init","session_id":"b"}`))
+	var roles []string
+	for _, v := range s.View().Sessions {
+		roles = append(roles, v.ID+" "+v.Role)
+	}
+	if d := cmp.Diff([]string{"a former", "b main"}, roles); d != "" || s.Main() != "b" {
+		t.Error(s.Main(), d)
+	}
+}
+
+func TestLastTurnAborted(t *testing.T) {
+	aborted := `{"type":"result","subtype":"error_during_execution","is_error":true,"terminal_reason":"aborted_tools","session_id":"` + sid + `","num_turns":1}`
+	if s := played(t, script("claude", initLine, asst, aborted)); !s.LastTurnAborted() || s.TurnsEnded() != 1 {
+		t.Error("not aborted")
+	}
+	if s := played(t, script("claude", initLine, asst, aborted, initLine, asst, done)); s.LastTurnAborted() || s.TurnsEnded() != 2 {
+		t.Error("still aborted")
+	}
+}
+
 func TestHooksThatSayNo(t *testing.T) {
 	for _, line := range []string{
 		`{"type":"system","subtype":"hook_response","hook_event":"PreToolUse","exit_code":2,"outcome":"error","session_id":"` + sid + `"}`,
@@ -157,7 +180,7 @@ func TestLostAndResumed(t *testing.T) {
 	}
 	lost := &event.Event{Ref: "lost", Type: event.TypeLost, Stream: event.Edge, Time: capture.Start, Data: []byte(`{"reason":"presence expired"}`)}
 	s.Apply(lost)
-	if v := s.View(); v.State != "lost" || !v.Provisional || v.Verdict.Verdict != run.Lost || s.Final() {
+	if v := s.View(); v.State != "lost" || !v.Provisional || v.Verdict.Verdict != run.Lost || s.Ended() {
 		t.Errorf("lost: %s %+v", v.State, v.Verdict)
 	}
 	s.Apply(&event.Event{Ref: "resumed", Type: event.TypeResumed, Stream: event.Edge})

@@ -84,11 +84,6 @@ func (ev evidence) judge() *Judgement {
 	return &Judgement{Success, []Evidence{}}
 }
 
-// Worse reports whether v is worse than w.
-func (v Verdict) Worse(w Verdict) bool {
-	return slices.Index(Verdicts, v) < slices.Index(Verdicts, w)
-}
-
 // Verdict is the run's: its last user turn's, made worse by how the run ended.
 // nil while the run lives.
 func (s *State) Verdict() *Judgement {

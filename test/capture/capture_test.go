@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/cbcast/cbcast/internal/event"
 	"github.com/cbcast/cbcast/test/capture"
 )
 
@@ -41,6 +42,35 @@ func TestTimelineHoldsEveryByte(t *testing.T) {
 		}
 		if len(c.Argv) == 0 {
 			t.Errorf("%s has no argv", name)
+		}
+	}
+}
+
+// The events of a recording are numbered without a hole and hold its output.
+func TestEvents(t *testing.T) {
+	for _, name := range capture.List() {
+		c, err := capture.Load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		events := capture.Events(c, "t", "r")
+		var out bytes.Buffer
+		for i, e := range events {
+			if e.Seq != uint64(i+1) || e.Run != "r" || e.Type == "" || e.Kind == "" {
+				t.Fatalf("%s: event %d is %+v", name, i, e)
+			}
+			if e.Stream == event.Out {
+				out.Write(e.Data)
+				if !e.Cut {
+					out.WriteByte('\n')
+				}
+			}
+		}
+		if !bytes.Equal(out.Bytes(), c.Stdout) {
+			t.Errorf("%s: the events' output differs", name)
+		}
+		if first, last := events[0].Type, events[len(events)-1].Type; first != event.TypeStarted || last != event.TypeExited {
+			t.Errorf("%s: from %s to %s", name, first, last)
 		}
 	}
 }
