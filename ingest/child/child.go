@@ -51,9 +51,12 @@ type Config struct {
 
 	// Stdin is what the parent writes to us. nil: there is no parent that
 	// writes; with HoldStdin the child's stdin is ours alone, without it the
-	// child reads from /dev/null.
+	// child reads from /dev/null. When the child closes its stdin, Stdin is
+	// closed, too, so that the parent's next write fails.
 	Stdin *os.File
 	// Stdout and Stderr are where the child's output goes. nil: to the tap only.
+	// Stdout is closed when the child's has ended. Where Stdin or Stdout is a
+	// standard descriptor, /dev/null takes its place.
 	Stdout, Stderr *os.File
 	// HoldStdin keeps the parent's EOF back until ReleaseStdin, so that lines
 	// can be injected after it. A last line without LF gets one then: the child
@@ -228,7 +231,9 @@ func (p *Process) OpenGate() { p.in.openGate() }
 func (p *Process) ReleaseStdin() { p.in.release() }
 
 // Hide keeps the control_response that names id from the parent, once. id is
-// one that no host makes up. The tap gets the line in any case.
+// one that no host makes up. The tap gets the line in any case. Call it before
+// Inject, and Unhide when the answer is no more expected: while one is, a line
+// that may be it is held back until its LF.
 func (p *Process) Hide(id string) { p.out.hide.add(id) }
 
 // Unhide gives up on the answer to id.
@@ -237,8 +242,9 @@ func (p *Process) Unhide(id string) { p.out.hide.remove(id) }
 // Signal sends sig to the child, and notes it as the edge's.
 func (p *Process) Signal(sig syscall.Signal) error { return p.send(sig, FromEdge) }
 
-// Late gives the signals that reach the wrapper after the child is gone. They
-// stay caught until Close.
+// Late gives the signals that reach the wrapper once Wait has returned, SIGPIPE
+// and SIGCONT among them. They stay caught until Close, so that one that comes
+// while the rest of the run is shipped does not replace the child's exit.
 func (p *Process) Late() <-chan os.Signal { return p.sigs }
 
 // Close lets signals act on the wrapper again. Call it after Wait, as the last

@@ -44,6 +44,7 @@ func (o *output) pump() {
 	defer close(o.done)
 	buf := o.tap.buffer()
 	limit := int64(-1) // bytes still to be read; -1 is no limit
+	var failed error
 	for limit != 0 {
 		b := buf
 		if limit > 0 {
@@ -66,13 +67,18 @@ func (o *output) pump() {
 			// not. Where only the parent was slow, EOF stands behind it.
 			limit = pending(o.r)
 			o.r.SetReadDeadline(time.Time{})
+		case errors.Is(err, syscall.EAGAIN): // of a Pipe: not our descriptor
+			await(o.r, unix.POLLIN, nil)
 		case err == io.EOF:
 			o.stats.EOF, limit = true, 0
 		default:
-			o.failed, limit = err, 0
+			failed, limit = err, 0
 		}
 	}
-	if !o.stats.EOF && o.failed == nil {
+	switch {
+	case failed != nil:
+		o.failed = failed
+	case !o.stats.EOF:
 		o.stats.EOF = hungUp(o.r)
 		o.held = !o.stats.EOF
 	}
@@ -85,7 +91,7 @@ func (o *output) finish() {
 		o.write(rest)
 	}
 	o.tap.eof(o.stream)
-	o.r.Close()
+	detach(o.r)
 	if o.stream == Out && o.w != nil {
 		// A host that waits for EOF gets it now, not when we have flushed.
 		detach(o.w)
@@ -97,6 +103,8 @@ func (o *output) finish() {
 func (o *output) deliver(p []byte) bool {
 	o.stats.Reads++
 	o.stats.Bytes += int64(len(p))
+	lines := int64(bytes.Count(p, lf))
+	o.stats.Lines += lines
 	out := p
 	if o.stream == Out {
 		out = o.hide.filter(p)
@@ -109,9 +117,11 @@ func (o *output) deliver(p []byte) bool {
 		if !o.end() {
 			return false
 		}
-		o.wrote(out, n, err)
+		if n < len(p) || len(out) != len(p) {
+			lines = int64(bytes.Count(out[:n], lf))
+		}
+		o.wrote(n, lines, err)
 	}
-	o.stats.Lines += int64(bytes.Count(p, lf))
 	return true
 }
 
@@ -134,14 +144,14 @@ func (o *output) write(p []byte) {
 		return
 	}
 	n, err := writeAll(o.w, p)
-	o.wrote(p, n, err)
+	o.wrote(n, int64(bytes.Count(p[:n], lf)), err)
 }
 
 // wrote notes what the parent took. Once it takes no more, because its reader
 // is gone or its file is full, the child is read on for the tap alone.
-func (o *output) wrote(p []byte, n int, err error) {
+func (o *output) wrote(n int, lines int64, err error) {
 	o.passed += int64(n)
-	o.passedL += int64(bytes.Count(p[:n], lf))
+	o.passedL += lines
 	if err == nil {
 		return
 	}
@@ -214,7 +224,8 @@ func writeAll(f *os.File, p []byte) (n int, err error) {
 	}
 }
 
-// await waits until f is ready for events, or wake is readable.
+// await waits until f is ready for events. wake, if there is one, ends the wait
+// with errWoken.
 func await(f *os.File, events int16, wake *os.File) (err error) {
 	fd, err := number(f)
 	if err != nil {
@@ -234,10 +245,13 @@ func await(f *os.File, events int16, wake *os.File) (err error) {
 		}
 	}
 	if err == nil && wake != nil && fds[1].Revents != 0 {
-		return os.ErrClosed
+		return errWoken
 	}
 	return err
 }
+
+// errWoken is returned by await when wake was readable.
+var errWoken = errors.New("woken")
 
 // hungUp reports whether a read of f would give EOF.
 func hungUp(f *os.File) bool {

@@ -281,3 +281,19 @@ func TestNonBlockingParent(t *testing.T) {
 	}
 	p.Wait()
 }
+
+// A signal after the end is kept for the caller and does not act.
+func TestLate(t *testing.T) {
+	// Not parallel: the whole process gets the signal.
+	p := start(t, config("exit", "0"))
+	p.wait()
+	syscall.Kill(os.Getpid(), syscall.SIGUSR2)
+	select {
+	case s := <-p.Late():
+		if s != syscall.SIGUSR2 {
+			t.Errorf("late signal = %v, want SIGUSR2", s)
+		}
+	case <-time.After(limit):
+		t.Error("no late signal")
+	}
+}

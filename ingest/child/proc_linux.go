@@ -198,10 +198,13 @@ func (k *kin) sweep(pgid int) int {
 
 // children lists our children, over all threads: an orphan comes to any of them.
 func children() []int {
-	lists, _ := filepath.Glob("/proc/self/task/*/children")
+	if unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil) == unix.ECHILD {
+		return nil
+	}
+	threads, _ := os.ReadDir("/proc/self/task")
 	var pids []int
-	for _, name := range lists {
-		b, err := os.ReadFile(name)
+	for _, t := range threads {
+		b, err := os.ReadFile("/proc/self/task/" + t.Name() + "/children")
 		if err != nil {
 			continue // the thread has ended
 		}

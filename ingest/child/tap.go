@@ -19,6 +19,8 @@ const (
 	// handOver is the size from which a read's buffer itself is queued. Below,
 	// a copy of the right size is cheaper to hold.
 	handOver = readSize / 4
+	// idleEntries is the largest queue that is kept while it is empty.
+	idleEntries = 1024
 	// spares is how many read buffers are kept for use again.
 	spares = 4
 )
@@ -102,6 +104,9 @@ func (t *Tap) Next(ctx context.Context) (Chunk, error) {
 			t.head++
 			if t.head == len(t.queue) {
 				t.queue, t.head = t.queue[:0], 0
+				if cap(t.queue) > idleEntries {
+					t.queue = nil
+				}
 			}
 			t.lane[e.Stream].held -= e.cost
 			t.lent = e.whole
