@@ -21,10 +21,10 @@ func TestPublishThroughFaults(t *testing.T) {
 	dir := t.TempDir()
 	server := serve(t, natsd.Options{Dir: dir})
 	px := newProxy(t, server.ClientURL())
-	px.late = 100 * time.Millisecond
+	px.late = 50 * time.Millisecond
 	px.setEdit(func(subject string, payload []byte) []byte {
 		if bytes.HasPrefix(payload, []byte(`{"type":"ack"`)) || bytes.Contains(payload, []byte(`"batch"`)) {
-			if rand.N(100) < 5 {
+			if rand.N(100) < 2 {
 				return nil
 			}
 		}
@@ -77,10 +77,10 @@ func TestPublishThroughFaults(t *testing.T) {
 			t.Fatal("no progress")
 		}
 		switch n := rand.N(1000); {
-		case n < 12:
+		case n < 25:
 			px.cut()
 			faults++
-		case n < 16 && faults > 3:
+		case n < 30 && faults > 3:
 			px.aim("")
 			px.cut()
 			_ = server.Shutdown(context.Background())
@@ -245,6 +245,7 @@ func TestPublishTooManyBatches(t *testing.T) {
 	px := newProxy(t, server.ClientURL())
 	b := connect(t, bus.Config{URL: px.url()})
 	ensure(t, b)
+	const n = 20_000
 	refusals := 0
 	px.setEdit(func(_ string, payload []byte) []byte {
 		if refusals < 2 && bytes.HasPrefix(payload, []byte(`{"type":"ack","seq":0,`)) {
@@ -253,9 +254,9 @@ func TestPublishTooManyBatches(t *testing.T) {
 		}
 		return payload
 	})
-	src := newMemory(evs("r1", 20_000)...).end()
+	src := newMemory(evs("r1", n)...).end()
 	if st := publish(t, b, "r1", src); st.Batches < 3 || st.Singles < 100 {
 		t.Errorf("%+v", st)
 	}
-	whole(t, b, "r1", 20_000)
+	whole(t, b, "r1", n)
 }

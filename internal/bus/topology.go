@@ -22,6 +22,11 @@ type Topology struct {
 	MaxAge   time.Duration // of events, control facts and registry keys; 0 is [DefaultMaxAge]
 	MaxBytes int64         // of each partition; 0 is [DefaultMaxBytes]
 
+	// SideBytes is for the streams beside the events together; 0 is
+	// [DefaultSideBytes]. They hold small messages with an expiry of their own,
+	// so this is a fuse.
+	SideBytes int64
+
 	// Duplicates is how long message ids are remembered, 2 minutes if 0. A
 	// server keeps 152 bytes of memory for each id; a busy one takes 30 s.
 	Duplicates time.Duration
@@ -31,16 +36,20 @@ type Topology struct {
 const (
 	DefaultMaxAge   = 7 * 24 * time.Hour
 	DefaultMaxBytes = 8 << 30
+
+	DefaultSideBytes = 176 << 20
 )
 
-// What the streams beside the events may take. They hold small messages with
-// their own expiry, so these bounds are a fuse.
+// Shares of SideBytes.
 const (
-	commandBytes  = 32 << 20
-	controlBytes  = 64 << 20
-	runsBytes     = 64 << 20
-	presenceBytes = 16 << 20
+	commandShare  = 2
+	controlShare  = 4
+	runsShare     = 4
+	presenceShare = 1
+	shares        = commandShare + controlShare + runsShare + presenceShare
+)
 
+const (
 	commandAge   = 24 * time.Hour
 	commandDedup = 10 * time.Minute
 
@@ -52,8 +61,8 @@ const (
 // Local is the topology of the store on one machine, inside a server that
 // keeps at most maxStore bytes in all.
 func Local(maxStore int64) Topology {
-	const beside = commandBytes + controlBytes + runsBytes + presenceBytes
-	return Topology{MaxBytes: max(maxStore-beside, maxStore/2)}
+	side := min(DefaultSideBytes, maxStore/4)
+	return Topology{MaxBytes: maxStore - side, SideBytes: side}
 }
 
 func (t Topology) defaults() Topology {
@@ -70,6 +79,9 @@ func (t Topology) defaults() Topology {
 	if t.MaxBytes == 0 {
 		t.MaxBytes = DefaultMaxBytes
 	}
+	if t.SideBytes == 0 {
+		t.SideBytes = DefaultSideBytes
+	}
 	if t.Duplicates == 0 {
 		t.Duplicates = 2 * time.Minute
 	}
@@ -80,6 +92,7 @@ func (t Topology) defaults() Topology {
 // in the form that NATS key-value clients expect (ADR-8).
 func (t Topology) streams() []jetstream.StreamConfig {
 	t = t.defaults()
+	side := func(share int64) int64 { return t.SideBytes / shares * share }
 	base := func(name, subjects string, maxBytes int64, age, dup time.Duration) jetstream.StreamConfig {
 		return jetstream.StreamConfig{
 			Name: name, Subjects: []string{subjects},
@@ -103,13 +116,13 @@ func (t Topology) streams() []jetstream.StreamConfig {
 		c.AllowBatchPublish, c.DenyDelete = true, true
 		all = append(all, c)
 	}
-	cmd := base(subject.CommandStream, subject.CommandStreamSubjects, commandBytes, commandAge, commandDedup)
+	cmd := base(subject.CommandStream, subject.CommandStreamSubjects, side(commandShare), commandAge, commandDedup)
 	cmd.AllowMsgTTL = true
 	cmd.RePublish = &jetstream.RePublish{
 		Source: subject.CommandStreamSubjects, Destination: subject.HintSubjects, HeadersOnly: true,
 	}
-	ctl := base(subject.ControlStream, subject.ControlStreamSubjects, controlBytes, t.MaxAge, t.Duplicates)
-	return append(all, cmd, ctl, bucket(subject.RunsBucket, runsBytes), bucket(subject.PresenceBucket, presenceBytes))
+	ctl := base(subject.ControlStream, subject.ControlStreamSubjects, side(controlShare), t.MaxAge, t.Duplicates)
+	return append(all, cmd, ctl, bucket(subject.RunsBucket, side(runsShare)), bucket(subject.PresenceBucket, side(presenceShare)))
 }
 
 // A Change is one way in which the bus differs from a topology.
@@ -128,8 +141,11 @@ func (c Change) String() string {
 }
 
 // Plan says what [Bus.Ensure] would create, and which existing streams differ
-// from t and how. It changes nothing.
+// from t and how. It changes nothing. It waits for a connection while ctx allows.
 func (b *Bus) Plan(ctx context.Context, t Topology) ([]Change, error) {
+	if err := b.WaitConnected(ctx); err != nil {
+		return nil, err
+	}
 	var all []Change
 	for _, want := range t.streams() {
 		info, err := b.streamInfo(ctx, want.Name)
@@ -146,9 +162,13 @@ func (b *Bus) Plan(ctx context.Context, t Topology) ([]Change, error) {
 	return all, nil
 }
 
+// createTries is how often a stream is created again that another process may be
+// creating at the same time.
+const createTries = 10
+
 // create makes a stream that was missing a moment ago. Another process may be
-// quicker: its stream is compared like any other. While both are at it, the
-// server counts the storage of both and may say that there is too little.
+// quicker: its stream is compared like any other. A server that has too little
+// storage for two of them says so also where one exists already.
 func (b *Bus) create(ctx context.Context, want jetstream.StreamConfig) error {
 	const nameInUse, noStorage = 10058, 10047
 	for tries := 0; ; tries++ {
@@ -162,15 +182,14 @@ func (b *Bus) create(ctx context.Context, want jetstream.StreamConfig) error {
 		case !errors.As(err, &api) || api.ErrCode != noStorage || tries >= createTries:
 			return err
 		}
+		if _, err := b.streamInfo(ctx, want.Name); err == nil {
+			return nil
+		}
 		if err := b.pause(ctx, 1); err != nil {
 			return err
 		}
 	}
 }
-
-// createTries is how often a stream is created again that another process may be
-// creating at the same time.
-const createTries = 10
 
 // Ensure creates the streams of t that are missing and returns how the existing
 // ones differ. Those are never altered: a smaller bound deletes events, and
