@@ -26,7 +26,9 @@ type writer struct {
 	head  *chunk // being filled
 	batch []placed
 
-	others   int64 // bytes of the other runs' segments, when last measured
+	spent    bool      // the reserve file is used up
+	retried  time.Time // when its return was tried last
+	others   int64     // bytes of the other runs' segments, when last measured
 	measured time.Time
 }
 
@@ -62,13 +64,7 @@ func (s *Spool) AppendReserved(meta, data []byte) (uint64, error) {
 		return 0, ErrTooLarge
 	}
 	one := [1]Record{{meta, data}}
-	seq, err := s.append(one[:], true)
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		if s.freeReserve() {
-			return s.append(one[:], true)
-		}
-	}
-	return seq, err
+	return s.append(one[:], true)
 }
 
 func (s *Spool) append(recs []Record, reserved bool) (uint64, error) {
@@ -92,15 +88,9 @@ func (s *Spool) append(recs []Record, reserved bool) (uint64, error) {
 	case len(recs) == 0:
 		return next, nil
 	}
-	err := s.heal()
-	if err == nil {
-		err = s.room(size, reserved)
-	}
-	if err == nil && (s.f == nil || s.off > headerSize && s.off+size > s.opt.SegmentSize) {
-		err = s.roll(next)
-	}
-	if err == nil {
-		err = s.write(next, recs)
+	err := s.try(next, recs, size, reserved)
+	if reserved && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) && s.freeReserve() {
+		err = s.try(next, recs, size, reserved)
 	}
 	if err != nil {
 		s.mu.Lock()
@@ -110,6 +100,27 @@ func (s *Spool) append(recs []Record, reserved bool) (uint64, error) {
 	}
 	s.publish(next, size)
 	return next, nil
+}
+
+// try does one append up to the point where only its publication is missing.
+func (s *Spool) try(next uint64, recs []Record, size int64, reserved bool) error {
+	if !reserved {
+		if err := s.haveReserve(); err != nil {
+			return err
+		}
+	}
+	if err := s.heal(); err != nil {
+		return err
+	}
+	if err := s.room(size, reserved); err != nil {
+		return err
+	}
+	if s.f == nil || s.off > headerSize && s.off+size > s.opt.SegmentSize {
+		if err := s.roll(next); err != nil {
+			return err
+		}
+	}
+	return s.write(next, recs)
 }
 
 // full adds ErrFull to errors that say that there is no room.
@@ -150,7 +161,11 @@ func (w *writer) write(seq uint64, recs []Record) (err error) {
 			if err = w.flush(start); err != nil {
 				return err
 			}
-			w.head = &chunk{mem: make([]byte, max(n, min(chunkSize, w.spool.opt.Tail)))}
+			size := min(chunkSize, w.spool.opt.Tail)
+			if n > size/4 {
+				size = n // beside it the rest of a chunk would mostly stay empty
+			}
+			w.head = &chunk{mem: make([]byte, size)}
 			start = 0
 		}
 		c := w.head

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// measureEvery is how often a writer that has no room looks at the other runs
-// again.
-const measureEvery = time.Second
+// measureEvery is how often a writer that has no room looks again: at the other
+// runs, or whether its reserve file fits.
+var measureEvery = time.Second // shortened by tests
 
 // reserveBlocks is the size of the reserve file: a few gap and exit events.
 const reserveBlocks = MaxReserved + 4096
@@ -26,11 +26,10 @@ func (s *Spool) room(size int64, reserved bool) error {
 		// when other runs have filled the total.
 		return s.used+size <= run && (reserved || total < 0 || s.used+s.others+size <= total)
 	}
+	if !fits() && s.used+size <= run && time.Since(s.measured) >= measureEvery {
+		s.measure()
+	}
 	for !fits() {
-		if s.used+size <= run && time.Since(s.measured) >= measureEvery {
-			s.measure()
-			continue
-		}
 		dropped, err := s.dropOldest()
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrFull, err)
@@ -104,17 +103,41 @@ func segmentBytes(dir string) (sum int64) {
 	return sum
 }
 
-// keepReserve writes the reserve file. It is a help, not a promise: without it
-// the last words on a full disk may find no room.
-func (s *Spool) keepReserve() {
+// keepReserve writes the reserve file.
+func (s *Spool) keepReserve() error {
 	path := filepath.Join(s.dir, reserveName)
 	if err := os.WriteFile(path, make([]byte, reserveBlocks), 0o600); err != nil {
 		os.Remove(path)
+		return err
 	}
+	return nil
 }
 
 // freeReserve gives the blocks of the reserve file back to the file system, for
-// the write that follows at once. It reports whether there were any.
+// the write that follows at once. It reports whether there were any. Another
+// process may be faster: the reserve is a help, not a promise.
 func (s *Spool) freeReserve() bool {
-	return os.Remove(filepath.Join(s.dir, reserveName)) == nil
+	if os.Remove(filepath.Join(s.dir, reserveName)) != nil {
+		return false
+	}
+	s.spent = true
+	return true
+}
+
+// haveReserve brings the reserve file back after its use. Until that succeeds
+// ordinary records are refused: what the file left free is for the next last
+// words.
+func (s *Spool) haveReserve() error {
+	if !s.spent {
+		return nil
+	}
+	if time.Since(s.retried) < measureEvery {
+		return fmt.Errorf("%w: the disk's last blocks are for the end of the run", ErrFull)
+	}
+	s.retried = time.Now()
+	if err := s.keepReserve(); err != nil {
+		return fmt.Errorf("%w: %w", ErrFull, err)
+	}
+	s.spent = false
+	return nil
 }

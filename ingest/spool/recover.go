@@ -103,7 +103,7 @@ func (s *Spool) load() error {
 		s.acked, s.ackedAt = 0, time.Time{}
 	}
 	if !s.ended {
-		s.keepReserve()
+		s.spent = s.keepReserve() != nil
 	}
 	return nil
 }

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cbcast/cbcast/internal/durable"
 	"github.com/cbcast/cbcast/internal/subject"
 )
 
@@ -188,7 +187,7 @@ func Create(root string, m Meta, o Options) (*Spool, error) {
 		err = errors.Join(err, os.RemoveAll(dir), lock.Close())
 		return nil, fmt.Errorf("create spool: %w", err)
 	}
-	s.keepReserve()
+	s.spent = s.keepReserve() != nil
 	s.unsynced.meta = true
 	s.start()
 	return s, nil
@@ -285,7 +284,8 @@ func (s *Spool) Close() error {
 
 // Remove deletes the spool with all its files, shipped or not, and closes it.
 // A crash within leaves a spool that still opens, with fewer records in it, all
-// of them at its end; what was shipped before stays shipped. See Removable.
+// of them at its end, and a power loss may bring it back: it is then shipped a
+// second time, which the bus recognises. See Removable.
 func (s *Spool) Remove() error {
 	s.mu.Lock()
 	segs := s.segs
@@ -312,7 +312,6 @@ func (s *Spool) Remove() error {
 	if err := os.Remove(s.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		errs = append(errs, err)
 	}
-	errs = append(errs, durable.SyncDir(filepath.Dir(s.dir)))
 	s.cur.disable()
 	errs = append(errs, s.Close())
 	if err := errors.Join(errs...); err != nil {
