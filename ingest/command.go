@@ -323,6 +323,9 @@ func (c *commander) judge(p *pending) {
 			return
 		}
 		status := st.TaskStatus(t)
+		if status == "ended" {
+			return // it left the list of running tasks; how it ended comes next
+		}
 		detail["task "+t] = status
 		stopped = stopped || status == "killed" || status == "stopped" || status == "cancelled"
 	}
