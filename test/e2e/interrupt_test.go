@@ -13,11 +13,11 @@ import (
 // does then. It runs bare, with the interrupt on the agent's stdin, which checks
 // the scenario; and wrapped, with the interrupt over HTTP, which checks cbcast.
 type scenario struct {
-	agent func(*testing.T, *model, ...string) program
-	turns func(m *model) []mockmodel.Turn
-	play  func(t *testing.T, m *model, a *agent)
-	// reason is why the wrapped command counts as settled.
-	reason string
+	agent   func(*testing.T, *model, ...string) program
+	turns   func(m *model) []mockmodel.Turn
+	play    func(t *testing.T, m *model, a *agent)
+	facts   []string // of the wrapped command, as its run's events tell them
+	verdict string   // of the wrapped run
 }
 
 // An agent is a session with a way to interrupt it.
@@ -78,7 +78,8 @@ var scenarios = map[string]scenario{
 			m.await("left main", 1)
 			a.settled()
 		},
-		reason: "result",
+		facts:   []string{"written", "acked", "settled"},
+		verdict: "interrupted",
 	},
 	"claude/bash": {
 		agent: claude,
@@ -96,7 +97,8 @@ var scenarios = map[string]scenario{
 			m.await("left bash", 1) // the command is dead, too
 			a.settled()
 		},
-		reason: "result",
+		facts:   []string{"written", "acked", "settled"},
+		verdict: "interrupted",
 	},
 	"claude/workflow-idle": {
 		agent: claude,
@@ -118,7 +120,8 @@ var scenarios = map[string]scenario{
 				t.Errorf("an idle interrupt made a result: %q", names)
 			}
 		},
-		reason: "tasks",
+		facts:   []string{"written", "settled", "acked"}, // its answer comes last
+		verdict: "interrupted",
 	},
 	"claude/workflow-streaming": {
 		agent: claude,
@@ -137,7 +140,8 @@ var scenarios = map[string]scenario{
 			}
 			a.settled()
 		},
-		reason: "tasks",
+		facts:   []string{"written", "acked", "settled"},
+		verdict: "interrupted",
 	},
 	"cbc/streaming": {
 		agent: cbc,
@@ -155,7 +159,8 @@ var scenarios = map[string]scenario{
 			m.await("left main", 1)
 			a.settled()
 		},
-		reason: "result",
+		facts:   []string{"written", "acked", "settled"},
+		verdict: "interrupted",
 	},
 	// The model streams are cut at once, but cbc reports it up to 30 s later, in a
 	// turn that it starts itself.
@@ -173,7 +178,8 @@ var scenarios = map[string]scenario{
 			a.awaitTaskEnd()
 			a.settled()
 		},
-		reason: "tasks",
+		facts:   []string{"written", "acked", "settled"},
+		verdict: "interrupted",
 	},
 	// The first interrupt kills the tasks while the turn goes on: cbc feeds the
 	// notification into it and calls the model again. The second ends the turn.
@@ -201,7 +207,8 @@ var scenarios = map[string]scenario{
 			}
 			a.settled()
 		},
-		reason: "tasks",
+		facts:   []string{"written", "acked", "written", "settled"},
+		verdict: "interrupted",
 	},
 }
 
