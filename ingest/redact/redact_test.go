@@ -183,7 +183,7 @@ func TestPieces(t *testing.T) {
 	secret := strings.Repeat("s3cret", 2000) // longer than what is held back anyway, cut at 8 KiB
 	line := strings.Repeat("x", 10000) + "short-secret" + strings.Repeat("y", 9000) + secret[:8192] + strings.Repeat("z", 7000) + " " + jwt
 	want := strings.Repeat("x", 10000) + "[redacted:env]" + strings.Repeat("y", 9000) + "[redacted:env]" + strings.Repeat("z", 7000) + " [redacted:jwt]"
-	for _, size := range []int{1, 100, 5000, 9000, 20000} {
+	for _, size := range []int{41, 200, 5000, 9000, 20000} {
 		r := newRedactor(t, redact.Config{Env: []string{"A_TOKEN=short-secret", "B_TOKEN=" + secret}})
 		var raw, got []byte
 		for rest := line; rest != ""; {
