@@ -58,80 +58,96 @@ var plainValue = regexp.MustCompile(`^([A-Za-z][\w-]*(\([^)]*\))?[, ]?)+$|^\.{0,
 // [Redactor.Hash]. Flags stay, and so do the values of flags that are known to
 // be harmless; the value of an unknown flag is masked.
 func (r *Redactor) MaskArgv(argv []string) ([]string, int) {
-	out := append([]string(nil), argv...)
-	n := 0
-	hide := func(i, from int) {
-		v := out[i][from:]
-		out[i] = out[i][:from] + fmt.Sprintf("%d:%s", len(v), r.Hash([]byte(v)))
-		n++
-	}
-	keep := func(i, from int) {
-		if from < len(out[i]) && r.holdsSecret(out[i][from:]) {
-			hide(i, from)
-		}
-	}
-	for i := 1; i < len(out); i++ {
-		a := out[i]
-		if a == "--" {
-			for i++; i < len(out); i++ {
-				hide(i, 0)
+	a := argvMasker{r: r, out: append([]string(nil), argv...)}
+	for a.i = 1; a.i < len(a.out); a.i++ {
+		switch arg := a.out[a.i]; {
+		case arg == "--":
+			for a.i++; a.i < len(a.out); a.i++ {
+				a.hide(0)
 			}
-			break
-		}
-		if !strings.HasPrefix(a, "-") || a == "-" {
-			if i == 1 && subcommands[a] {
-				continue
+		case !strings.HasPrefix(arg, "-") || arg == "-":
+			if a.i > 1 || !subcommands[arg] {
+				a.hide(0)
 			}
-			hide(i, 0)
-			continue
+		default:
+			a.flag(arg)
 		}
-		name, _, eq := strings.Cut(a, "=")
-		kind, known := flags[name]
-		if secretName(name) && kind != boolean {
-			kind, known = secret, true
+	}
+	return a.out, a.n
+}
+
+// An argvMasker is at argument i.
+type argvMasker struct {
+	r   *Redactor
+	out []string
+	i   int
+	n   int // masked so far
+}
+
+// hide masks the argument from its byte from on.
+func (a *argvMasker) hide(from int) {
+	v := a.out[a.i][from:]
+	a.out[a.i] = fmt.Sprintf("%s%d:%s", a.out[a.i][:from], len(v), a.r.Hash([]byte(v)))
+	a.n++
+}
+
+// keep leaves the argument as it is, unless a secret is in it.
+func (a *argvMasker) keep(from int) {
+	if v := a.out[a.i][from:]; a.r.holdsSecret(v) {
+		a.hide(from)
+	}
+}
+
+// more reports whether the next argument is no flag.
+func (a *argvMasker) more() bool {
+	return a.i+1 < len(a.out) && !strings.HasPrefix(a.out[a.i+1], "-")
+}
+
+// flag handles a flag and the values that belong to it.
+func (a *argvMasker) flag(arg string) {
+	name, _, eq := strings.Cut(arg, "=")
+	kind, known := flags[name]
+	if secretName(name) && kind != boolean {
+		kind, known = secret, true
+	}
+	switch {
+	case strings.ContainsAny(name, " \t\n"): // a prompt that begins with a hyphen
+		a.hide(0)
+		return
+	case eq && kind == secret:
+		a.hide(len(name) + 1)
+		return
+	case eq:
+		a.keep(len(name) + 1)
+		return
+	}
+	a.keep(0) // a key glued to a flag
+	switch {
+	case kind == one && a.more():
+		a.i++
+		if strings.ContainsAny(a.out[a.i], " \t\n") {
+			a.hide(0) // no value of these flags has spaces
+		} else {
+			a.keep(0)
 		}
-		if strings.ContainsAny(name, " \t\n") { // a prompt that begins with a hyphen
-			hide(i, 0)
-			continue
-		}
-		if eq {
-			if kind == secret || !known {
-				hide(i, len(name)+1)
+	case kind == variadic:
+		for a.more() {
+			a.i++
+			if plainValue.MatchString(a.out[a.i]) {
+				a.keep(0)
 			} else {
-				keep(i, len(name)+1)
+				a.hide(0)
 			}
-			continue
 		}
-		keep(i, 0) // a shape glued to a flag
-		isValue := func() bool { return i+1 < len(out) && !strings.HasPrefix(out[i+1], "-") }
-		switch {
-		case kind == one && isValue():
-			i++
-			if strings.ContainsAny(out[i], " \t\n") {
-				hide(i, 0) // no value of these flags has spaces
-			} else {
-				keep(i, 0)
-			}
-		case kind == variadic:
-			for isValue() {
-				i++
-				if plainValue.MatchString(out[i]) {
-					keep(i, 0)
-				} else {
-					hide(i, 0)
-				}
-			}
-		case kind == secret && known && i+1 < len(out):
-			// Whatever follows is its value, also with a hyphen.
-			i++
-			hide(i, 0)
-			for many[name] && isValue() {
-				i++
-				hide(i, 0)
-			}
+	case kind == secret && known && a.i+1 < len(a.out):
+		// Whatever follows is its value, also with a hyphen.
+		a.i++
+		a.hide(0)
+		for many[name] && a.more() {
+			a.i++
+			a.hide(0)
 		}
 	}
-	return out, n
 }
 
 // holdsSecret reports whether a shape or a remembered value is in s.

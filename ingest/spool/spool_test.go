@@ -131,3 +131,38 @@ func BenchmarkAppend(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkAppendAll appends as many frames at once as one read brings.
+func BenchmarkAppendAll(b *testing.B) {
+	s := create(b, b.TempDir(), spool.Options{RunCap: 64 << 30, TotalCap: -1})
+	recs := make([]spool.Record, 32)
+	for i := range recs {
+		recs[i] = spool.Record{Meta: make([]byte, 60), Data: make([]byte, 512)}
+	}
+	b.SetBytes(32 * 512)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := s.AppendAll(recs); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(32*float64(b.N)/b.Elapsed().Seconds(), "rec/s")
+}
+
+// BenchmarkRecord reads in order, from memory and from disk.
+func BenchmarkRecord(b *testing.B) {
+	for _, tail := range []int{256 << 20, 1} {
+		b.Run(fmt.Sprintf("tail=%d", tail), func(b *testing.B) {
+			s := create(b, b.TempDir(), spool.Options{TotalCap: -1, Tail: tail})
+			add(b, s, 100_000, 512)
+			n := uint64(0)
+			for b.Loop() {
+				n = n%100_000 + 1
+				if _, _, ok, err := s.Record(n); !ok || err != nil {
+					b.Fatal(n, err)
+				}
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "rec/s")
+		})
+	}
+}
