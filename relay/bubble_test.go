@@ -415,6 +415,19 @@ func TestCommandOverRestart(t *testing.T) {
 		if got := r.words("run-1"); strings.Count(got, "expired") != 1 || strings.Contains(got, "unknown") {
 			t.Errorf("control facts: %s", got)
 		}
+		time.Sleep(20 * time.Minute)
+		if _, err := r.bus.FindCommand(t.Context(), "k1"); !errors.Is(err, bus.ErrNotFound) {
+			t.Errorf("k1 is still on the bus: %v", err)
+		}
+		var d relay.CommandDoc
+		other.get("/v1/commands/k1", nil).into(t, &d)
+		if d.State != "expired" || len(d.Facts) != 2 || d.Facts[0].At.IsZero() || d.Run != "run-1" {
+			t.Errorf("when it has left the bus: %+v", d)
+		}
+		again = other.post("/v1/runs/run-1/interrupt", `{"id":"k1"}`, nil)
+		if again.into(t, &b); again.status != http.StatusAccepted || !b.Duplicate {
+			t.Errorf("given again then: %d %s", again.status, again.body)
+		}
 		c := other.stream("/v1/runs/run-1/stream", nil)
 		if got := ids(c.take(2)); got != "1 lost" {
 			t.Errorf("stream: %s", got)

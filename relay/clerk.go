@@ -42,25 +42,28 @@ type clerk struct {
 	r    *Relay
 	wake chan struct{} // capacity 1
 
-	mu   sync.Mutex // guards open and todo
-	open map[string]matter
-	todo []bus.RunInfo // runs whose earlier commands are to be read
+	mu    sync.Mutex // guards the rest
+	open  map[string]matter
+	todo  []bus.RunInfo // runs whose earlier commands are to be read
+	seen  map[string]matter
+	order []string // ids in seen, the oldest first
 }
 
 // A matter is one command whose end is not known.
 type matter struct {
 	Audit
 	tenant, run string
+	given       time.Time
 	at          time.Time // of the next look
 }
 
 func newClerk(r *Relay) *clerk {
-	return &clerk{r: r, wake: make(chan struct{}, 1), open: map[string]matter{}}
+	return &clerk{r: r, wake: make(chan struct{}, 1), open: map[string]matter{}, seen: map[string]matter{}}
 }
 
 // audited takes up the command of an audit fact.
 func (c *clerk) audited(e *event.Event) {
-	m := matter{tenant: e.Tenant, run: e.Run}
+	m := matter{tenant: e.Tenant, run: e.Run, given: e.Time}
 	if json.Unmarshal(e.Data, &m.Audit) != nil || m.Command == "" || subject.Audit(m.Command) != e.Ref {
 		return
 	}
@@ -73,8 +76,26 @@ func (c *clerk) audited(e *event.Event) {
 	if len(c.open) < maxOpen {
 		c.open[m.run+"/"+m.Command] = m
 	}
+	if _, known := c.seen[m.Command]; !known {
+		if len(c.order) >= maxOpen {
+			delete(c.seen, c.order[0])
+			c.order = c.order[1:]
+		}
+		c.order = append(c.order, m.Command)
+	}
+	c.seen[m.Command] = m
 	c.mu.Unlock()
 	c.poke()
+}
+
+// find returns a command that the bus may have let go: some minutes after its
+// delivery time. What was given before this relay began is known where the run's
+// edge was not there then.
+func (c *clerk) find(id string) (matter, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m, ok := c.seen[id]
+	return m, ok
 }
 
 // recall takes up earlier commands to runs whose edge is not there.

@@ -262,6 +262,15 @@ func (r *Relay) showCommand(w http.ResponseWriter, q *http.Request) *apiErr {
 	ctx, cancel := context.WithTimeout(q.Context(), answerTimeout-time.Second)
 	defer cancel()
 	c, err := r.bus.FindCommand(ctx, id)
+	if notFoundErr(err) {
+		if m, ok := r.clerk.find(id); ok {
+			c = bus.Command{
+				ID: id, Tenant: m.tenant, Run: m.run, Name: m.Name, Data: mustJSON(args{Reason: m.Reason, Task: m.Task}),
+				Time: m.given, DeliverBy: m.DeliverBy, EffectBy: m.EffectBy,
+			}
+			err = nil
+		}
+	}
 	if err != nil {
 		return r.busErr(err)
 	}

@@ -102,7 +102,8 @@ func (f *feed) add(frames ...*frame) {
 type sub struct {
 	feed *feed
 	wake chan struct{} // capacity 1
-	kick func()        // ends a write that is under way; must not block
+	end  func()        // ends a write that is under way; must not block
+	cut  atomic.Bool   // no write may follow
 	busy atomic.Int64  // when that write began, Unix nanoseconds; 0 without one
 
 	// Guarded by feed.mu.
@@ -111,8 +112,8 @@ type sub struct {
 	joined   int64 // what is before this index was there before the client came
 }
 
-func (f *feed) enter(kick func()) *sub {
-	s := &sub{feed: f, wake: make(chan struct{}, 1), kick: kick}
+func (f *feed) enter(end func()) *sub {
+	s := &sub{feed: f, wake: make(chan struct{}, 1), end: end}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s.joined = f.base + int64(len(f.ring))
@@ -182,6 +183,12 @@ func (f *feed) seqAt(i int) uint64 {
 // stallAfter is how long one write may take while more than a feed holds is
 // waiting behind it. A client that only reads slowly finishes its writes.
 const stallAfter = time.Second
+
+// kick cuts the client.
+func (s *sub) kick() {
+	s.cut.Store(true)
+	s.end()
+}
 
 func (s *sub) stuck() bool {
 	since := s.busy.Load()

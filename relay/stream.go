@@ -326,6 +326,9 @@ func (s *subscription) write(b []byte) error {
 		now := time.Now()
 		_ = s.rc.SetWriteDeadline(now.Add(s.r.cfg.WriteTimeout)) // where there are none, the server's own hold
 		s.busy(now.UnixNano())
+		if s.sub != nil && s.sub.cut.Load() {
+			return errNoBytes
+		}
 		_, err := s.w.Write(part)
 		if err == nil {
 			err = s.rc.Flush()
