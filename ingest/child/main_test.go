@@ -34,6 +34,8 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(f(os.Args[1:]))
 	}
+	// A race-enabled child sleeps for a second before its exit otherwise.
+	os.Setenv("GORACE", strings.TrimSpace(os.Getenv("GORACE")+" atexit_sleep_ms=0"))
 	os.Exit(m.Run())
 }
 
@@ -304,6 +306,7 @@ func termExit([]string) int {
 func lateCat([]string) int {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGUSR1)
+	fmt.Println("ready")
 	<-c
 	io.Copy(os.Stdout, os.Stdin)
 	return 0

@@ -204,13 +204,23 @@ func TestInjectNotRead(t *testing.T) {
 // anything else.
 func TestInjectPartial(t *testing.T) {
 	t.Parallel()
-	p := start(t, config("late-cat"))
+	p := launch(t, config("late-cat"))
+	p.line()
 	long := append(bytes.Repeat([]byte("x"), 1<<20), '\n')
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if err := p.Inject(ctx, long); !errors.Is(err, child.ErrPartial) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- p.Inject(ctx, long) }()
+	for c := (child.Chunk{}); !c.Injected; { // until its beginning is in the pipe
+		var err error
+		if c, err = p.Tap().Next(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, child.ErrPartial) {
 		t.Fatalf("Inject = %v, want ErrPartial", err)
 	}
+	go func() { p.tapped <- readTap(p.Tap()) }()
 	p.stdin.WriteString("parent's\n")
 	p.stdin.Close()
 	p.Signal(syscall.SIGUSR1) // now it reads
