@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cbcast/cbcast/ingest/child"
 	"github.com/cbcast/cbcast/test/capture"
 )
 
@@ -103,10 +104,7 @@ func die(c *capture.Capture) {
 	if c.Signal == "" {
 		os.Exit(c.Code)
 	}
-	sig := signalNumber(c.Signal)
-	signal.Reset(sig)
-	syscall.Kill(os.Getpid(), sig)
-	select {}
+	os.Exit(child.Reraise(signalNumber(c.Signal)))
 }
 
 func fatal(err error) {
