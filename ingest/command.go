@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -21,16 +19,21 @@ import (
 )
 
 const (
-	// secondAfter is how long a turn may go on after an interrupt killed its
-	// tasks before the second interrupt is sent: cbc feeds the stop notice into
-	// the same turn and calls the model again. The late frames of the killed
-	// tasks come within 0.1 s (measured with 2.163.0).
-	secondAfter = 500 * time.Millisecond
 	// maxPending bounds the commands that await their effect. More are refused.
 	maxPending = 64
 	// maxKnown bounds the command ids remembered against being sent twice. A
 	// command is delivered once for as long as the journal holds it.
 	maxKnown = 4096
+	// maxReason bounds the reason that goes to the child, in bytes. Escaped it
+	// is at most six times as long, and so the whole line below what a pipe
+	// takes in one piece (4096).
+	maxReason = 512
+	// maxArgument bounds names and ids of a command, in bytes.
+	maxArgument = 256
+	// deliverWait and effectWait are for commands that name no times. CodeBuddy
+	// tells what an idle interrupt did up to 30 s later.
+	deliverWait = 30 * time.Second
+	effectWait  = time.Minute
 )
 
 // injector is the child's stdin, as the commander needs it.
@@ -47,43 +50,60 @@ type commander struct {
 	log     *slog.Logger
 	rec     *recorder
 	proc    injector
-	journal *spool.Journal
+	journal *spool.Journal // nil: commands are refused
 	// channel reports whether the child takes control messages at all.
 	channel func() bool
+	// late answers a command that no event of the run can answer any more.
+	late func(ctx context.Context, cmd bus.Command, reason string)
 
-	wg sync.WaitGroup // the timers of pending commands
+	flight sync.WaitGroup // calls of handle that may write
+	wg     sync.WaitGroup // timers of pending commands
 
 	// Guarded by rec.mu.
 	known   map[string]bool
 	open    []*pending
-	ended   bool
+	ended   bool            // the child is gone
 	running context.Context // ends when the run does
 	stop    context.CancelFunc
 }
 
 // pending is a command that was written, or is being written.
 type pending struct {
-	cmd     bus.Command
-	args    commandArgs
-	stage   event.Fact // the last one recorded, "" before written
-	request string     // id of the control_request that is out
-	acked   bool
+	cmd      bus.Command
+	args     commandArgs
+	requests []*request // on the child's stdin: one, and perhaps a second interrupt
+	journal  bool       // the journal has the intent
 
-	turn   bool     // a turn was open when it was written
+	turn   bool     // a turn was open when the line passed
 	turns  int      // turns ended by then
-	tasks  []string // open by then
+	tasks  []string // open by then, and to be ended by the command
 	second bool     // the second interrupt is due or out
 	final  bool     // a final fact is recorded
+	ctx    context.Context
 	cancel context.CancelFunc
+}
+
+// request is one control_request of a command. It is written when the pipe has
+// it and it has its place among the recorded lines: what comes behind it there
+// can be its effect.
+type request struct {
+	id     string
+	reason string // of the fact that it was written
+
+	sent, passed   bool // the pipe has it; it was recorded
+	written, acked bool // facts
 }
 
 // commandArgs is the data of a command.
 type commandArgs struct {
 	Reason string `json:"reason,omitempty"`
 	Task   string `json:"task,omitempty"`
-	// Turn is "end" (default: the turn is to end, too) or "keep".
+	// Turn is "end" (default: the turn is to end, too) or "keep" (only the tasks
+	// are).
 	Turn string `json:"turn,omitempty"`
 }
+
+const keepTurn = "keep"
 
 func newCommander(ctx context.Context, rec *recorder, proc injector, j *spool.Journal, channel func() bool, log *slog.Logger) *commander {
 	c := &commander{log: log, rec: rec, proc: proc, journal: j, channel: channel, known: map[string]bool{}}
@@ -94,94 +114,92 @@ func newCommander(ctx context.Context, rec *recorder, proc injector, j *spool.Jo
 // handle takes one command. It returns when the line is on the child's stdin or
 // a final fact is recorded.
 func (c *commander) handle(ctx context.Context, cmd bus.Command) {
-	p, reason := c.admit(cmd)
-	if p == nil {
-		if reason != "" {
-			c.record(cmd, event.Refused, reason)
+	p, reason, closed := c.admit(cmd)
+	switch {
+	case p != nil:
+		defer c.flight.Done()
+		if !cmd.DeliverBy.IsZero() && time.Now().After(cmd.DeliverBy) {
+			c.finish(p, event.Expired, "delivered too late")
+			return
 		}
-		return
+		c.write(ctx, p)
+	case closed && c.late != nil:
+		c.late(ctx, cmd, reason)
 	}
-	if !cmd.DeliverBy.IsZero() && time.Now().After(cmd.DeliverBy) {
-		c.finish(p, event.Expired, "delivered too late")
-		return
-	}
-	c.write(ctx, p)
 }
 
-// admit decides whether a command is carried out. A nil pending with an empty
-// reason is a command that was seen before.
-func (c *commander) admit(cmd bus.Command) (*pending, string) {
+// admit decides whether a command is carried out; if not, it records why. A
+// command that was seen before has neither a pending nor a reason.
+func (c *commander) admit(cmd bus.Command) (p *pending, reason string, closed bool) {
 	c.rec.mu.Lock()
 	defer c.rec.mu.Unlock()
 	if c.known[cmd.ID] {
-		return nil, ""
+		return nil, "", false
 	}
-	if len(c.known) >= maxKnown {
-		return nil, "too_many_commands"
-	}
-	c.known[cmd.ID] = true
-	p := &pending{cmd: cmd}
-	if len(cmd.Data) > 0 {
-		if err := json.Unmarshal(cmd.Data, &p.args); err != nil {
-			return nil, "bad_arguments: " + err.Error()
+	p = &pending{cmd: cmd}
+	if reason = c.refusal(p); reason == "" {
+		effectBy := cmd.EffectBy
+		if effectBy.IsZero() {
+			effectBy = time.Now().Add(effectWait)
 		}
+		p.ctx, p.cancel = context.WithDeadline(c.running, effectBy)
+		c.open = append(c.open, p)
+		c.known[cmd.ID] = true
+		c.flight.Add(1)
+		return p, "", false
 	}
-	if reason := c.refusal(p); reason != "" {
-		return nil, reason
+	if len(c.known) < maxKnown {
+		c.known[cmd.ID] = true
 	}
-	c.open = append(c.open, p)
-	return p, ""
+	if c.rec.closed {
+		return nil, reason, true
+	}
+	c.factLocked(p, event.Refused, reason, "", nil)
+	return nil, reason, false
 }
 
 // refusal says why a command cannot be carried out, "" when it can.
 func (c *commander) refusal(p *pending) string {
-	st := c.rec.state
+	d := c.rec.track.Dialect()
+	if c.ended {
+		return "already_ended"
+	}
+	if len(p.cmd.Data) > 0 {
+		if err := json.Unmarshal(p.cmd.Data, &p.args); err != nil {
+			return bound("bad_arguments: "+err.Error(), maxReason)
+		}
+	}
 	switch p.cmd.Name {
 	case "interrupt":
-	case "stop_task":
-		if p.args.Task == "" {
-			return "bad_arguments: stop_task needs a task"
+		switch {
+		case p.args.Turn != "" && p.args.Turn != "end" && p.args.Turn != keepTurn:
+			return "bad_arguments: turn is end or keep"
+		case p.args.Turn == keepTurn && d == dialect.Claude:
+			return "unsupported: an interrupt ends the turn of a claude child; stop_task ends a task"
 		}
-		if known, ended := st.TaskEnded(p.args.Task); known && ended {
+	case "stop_task":
+		switch known, ended := c.rec.state.TaskEnded(p.args.Task); {
+		case p.args.Task == "":
+			return "bad_arguments: stop_task needs a task"
+		case ended:
 			return "already_ended"
+		case !known:
+			return "unknown_task"
 		}
 	default:
-		return "unknown_command: " + p.cmd.Name
+		return "unknown_command: " + bound(p.cmd.Name, maxArgument)
 	}
 	switch {
-	case c.ended:
-		return "already_ended"
 	case !c.channel():
 		return "no_control_channel"
-	case !dialect.Supports(c.rec.track.Dialect(), "", p.cmd.Name):
-		return fmt.Sprintf("unsupported: a %s child has no %s", c.rec.track.Dialect(), p.cmd.Name)
-	case len(c.open) >= maxPending:
+	case !dialect.Supports(d, "", p.cmd.Name):
+		return fmt.Sprintf("unsupported: a %s child has no %s", d, p.cmd.Name)
+	case len(c.open) >= maxPending, len(c.known) >= maxKnown:
 		return "too_many_commands"
+	case c.journal == nil:
+		return "no_journal"
 	}
 	return ""
-}
-
-// write journals the intent, writes the line and records it. A crash between
-// intent and done leaves the fact unknown to whoever flushes the spool.
-func (c *commander) write(ctx context.Context, p *pending) {
-	c.rec.mu.Lock()
-	st := c.rec.state
-	p.turn, p.turns = st.TurnOpen(), st.TurnsEnded()
-	p.tasks = c.affected(p)
-	line, err := c.line(p)
-	c.rec.mu.Unlock()
-	if err != nil {
-		c.finish(p, event.Refused, err.Error())
-		return
-	}
-	if err := c.journal.Intent(p.cmd.ID, mustJSON(journalled{p.cmd.Name, p.request, p.args.Task})); err != nil {
-		c.finish(p, event.Refused, "journal: "+err.Error())
-		return
-	}
-	c.inject(ctx, p, line)
-	if err := c.journal.Done(p.cmd.ID); err != nil {
-		c.log.Error("journal a command", "run", c.rec.run, "command", p.cmd.ID, "error", err)
-	}
 }
 
 // journalled is what the journal keeps of a command, for a flush that has to
@@ -192,40 +210,80 @@ type journalled struct {
 	Task    string `json:"task,omitempty"`
 }
 
-// affected lists the open tasks whose end is this command's effect.
-func (c *commander) affected(p *pending) []string {
-	if p.cmd.Name == "stop_task" {
-		return []string{p.args.Task}
+// write journals the intent, writes the line and records it. The entry is closed
+// by the command's final fact: after a crash before that nobody knows what
+// became of it, and whoever flushes the spool says so.
+func (c *commander) write(ctx context.Context, p *pending) {
+	c.rec.mu.Lock()
+	line, err := c.prepare(p)
+	if err == nil && p.args.Turn == keepTurn && len(p.tasks) == 0 {
+		c.finishLocked(p, event.NoEffect, "no task is open, and the turn is to go on", nil)
+		c.rec.mu.Unlock()
+		return
 	}
-	return c.rec.state.InterruptibleTasks()
-}
-
-func (c *commander) line(p *pending) ([]byte, error) {
-	p.request = "cbcast-" + uuid.NewString()
-	d := c.rec.track.Dialect()
-	if p.cmd.Name == "stop_task" {
-		return dialect.StopTask(d, p.request, p.args.Task)
+	c.rec.mu.Unlock()
+	if err != nil {
+		c.finish(p, event.Refused, err.Error())
+		return
 	}
-	return dialect.Interrupt(d, p.request, c.rec.track.Main(), p.args.Reason), nil
-}
-
-func (c *commander) inject(ctx context.Context, p *pending, line []byte) {
+	r := p.requests[0]
+	if err := c.journal.Intent(p.cmd.ID, mustJSON(journalled{p.cmd.Name, r.id, p.args.Task})); err != nil {
+		c.finish(p, event.Refused, "journal: "+err.Error())
+		return
+	}
 	deadline := p.cmd.DeliverBy
 	if deadline.IsZero() {
-		deadline = time.Now().Add(time.Minute)
+		deadline = time.Now().Add(deliverWait)
 	}
 	wctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	c.proc.Hide(p.request)
-	err := c.proc.Inject(wctx, line)
-	switch {
-	case err == nil:
-		c.rec.mu.Lock()
-		defer c.rec.mu.Unlock()
-		c.written(p)
-		c.await(p)
+	c.rec.mu.Lock()
+	p.journal = true
+	c.rec.mu.Unlock()
+	c.proc.Hide(r.id)
+	if err := c.proc.Inject(wctx, line); err != nil {
+		c.notWritten(p, r, err)
 		return
+	}
+	c.sent(p, r)
+	c.await(p)
+}
+
+// prepare notes what is open and makes the line.
+func (c *commander) prepare(p *pending) ([]byte, error) {
+	c.lookAt(p)
+	return c.line(p)
+}
+
+// lookAt notes what is open for p to end.
+func (c *commander) lookAt(p *pending) {
+	if p.cmd.Name == "stop_task" {
+		p.tasks = []string{p.args.Task}
+		return
+	}
+	st := c.rec.state
+	p.turn, p.turns, p.tasks = st.TurnOpen(), st.TurnsEnded(), st.InterruptibleTasks()
+}
+
+// line makes the next request of p.
+func (c *commander) line(p *pending) ([]byte, error) {
+	r := &request{id: "cbcast-" + uuid.NewString()}
+	p.requests = append(p.requests, r)
+	d := c.rec.track.Dialect()
+	if p.cmd.Name == "stop_task" {
+		return dialect.StopTask(d, r.id, p.args.Task)
+	}
+	return dialect.Interrupt(d, r.id, c.rec.track.Main(), bound(p.args.Reason, maxReason)), nil
+}
+
+// notWritten ends a command whose line did not reach the child.
+func (c *commander) notWritten(p *pending, r *request, err error) {
+	if !errors.Is(err, child.ErrPartial) {
+		c.proc.Unhide(r.id)
+	}
+	switch {
 	case errors.Is(err, child.ErrPartial):
+		// The rest follows if the child reads on, and then it has its effect.
 		c.finish(p, event.UnknownF, "the child did not read the whole line in time")
 	case errors.Is(err, child.ErrStdinClosed):
 		c.finish(p, event.Refused, "stdin_closed")
@@ -236,213 +294,4 @@ func (c *commander) inject(ctx context.Context, p *pending, line []byte) {
 	default:
 		c.finish(p, event.Expired, "not written: "+err.Error())
 	}
-	c.proc.Unhide(p.request)
-}
-
-// written records the fact once. The child's answer may be recorded before
-// Inject has returned; it proves that the line was written.
-func (c *commander) written(p *pending) {
-	if p.stage == "" {
-		p.stage = event.Written
-		detail := map[string]string{}
-		if p.turn {
-			detail["turn"] = "open"
-		}
-		for _, t := range p.tasks {
-			detail["task "+t] = "open"
-		}
-		c.factLocked(p, event.Written, "", detail)
-	}
-}
-
-// await starts the timer that ends the wait for p's effect.
-func (c *commander) await(p *pending) {
-	if p.final || p.cmd.EffectBy.IsZero() {
-		return
-	}
-	ctx, cancel := context.WithDeadline(c.running, p.cmd.EffectBy)
-	p.cancel = cancel
-	c.wg.Go(func() {
-		<-ctx.Done()
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			c.finish(p, event.UnknownF, "no effect seen in time")
-		}
-	})
-}
-
-// watch is told of every recorded line, under the recorder's lock.
-func (c *commander) watch(l line) {
-	if len(c.open) == 0 {
-		return
-	}
-	if l.stream == event.Out && l.class.Frame {
-		if resp, ok := dialect.ResponseOf(l.data); ok {
-			c.answered(resp)
-		}
-	}
-	for _, p := range slices.Clone(c.open) {
-		c.judge(p)
-	}
-}
-
-func (c *commander) answered(resp dialect.Response) {
-	for _, p := range c.open {
-		if string(resp.ID) != string(dialect.RequestID(p.request)) {
-			continue
-		}
-		c.written(p)
-		if p.final {
-			c.open = slices.DeleteFunc(c.open, func(q *pending) bool { return q == p })
-		}
-		if resp.Error != "" {
-			c.finishLocked(p, event.Refused, "the child said: "+bound(resp.Error, 512))
-			return
-		}
-		if !p.acked {
-			p.acked, p.stage = true, event.Acked
-			c.factLocked(p, event.Acked, "", nil)
-		}
-		if !p.turn && len(p.tasks) == 0 {
-			c.finishLocked(p, event.NoEffect, "nothing was open")
-		}
-		return
-	}
-}
-
-// judge looks for the effect of p in the fold: the tasks that were open have
-// ended, and so has the turn that was.
-func (c *commander) judge(p *pending) {
-	if p.stage == "" || p.final || !p.turn && len(p.tasks) == 0 {
-		return
-	}
-	st := c.rec.state
-	detail, stopped := map[string]string{}, false
-	for _, t := range p.tasks {
-		known, ended := st.TaskEnded(t)
-		if !known || !ended {
-			return
-		}
-		status := st.TaskStatus(t)
-		if status == "ended" {
-			return // it left the list of running tasks; how it ended comes next
-		}
-		detail["task "+t] = status
-		stopped = stopped || status == "killed" || status == "stopped" || status == "cancelled"
-	}
-	if p.turn && p.cmd.Name == "interrupt" && p.args.Turn != "keep" {
-		if st.TurnsEnded() == p.turns {
-			if stopped {
-				c.sendSecond(p)
-			}
-			return
-		}
-		aborted := st.LastTurnAborted()
-		stopped = stopped || aborted
-		detail["turn"] = "ended"
-		if aborted {
-			detail["turn"] = "aborted"
-		}
-	}
-	if stopped {
-		c.finishDetail(p, event.Settled, "", detail)
-	} else {
-		c.finishDetail(p, event.NoEffect, "it ended by itself", detail)
-	}
-}
-
-// sendSecond interrupts the turn that goes on after its tasks were killed: cbc
-// does that (reference: measured with 2.163.0, a mid-turn interrupt with a live
-// workflow writes no result).
-func (c *commander) sendSecond(p *pending) {
-	if p.second || c.rec.track.Dialect() != dialect.CBC {
-		return
-	}
-	p.second = true
-	ctx, cancel := context.WithTimeout(c.running, secondAfter)
-	c.wg.Go(func() {
-		defer cancel()
-		<-ctx.Done()
-		if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return
-		}
-		c.rec.mu.Lock()
-		if p.final || c.rec.state.TurnsEnded() != p.turns {
-			c.rec.mu.Unlock()
-			return
-		}
-		line, err := c.line(p)
-		if err == nil {
-			c.factLocked(p, event.Written, "the tasks were stopped and the turn went on: second interrupt", nil)
-		}
-		c.rec.mu.Unlock()
-		if err == nil {
-			c.proc.Hide(p.request)
-			if err := c.proc.Inject(c.running, line); err != nil {
-				c.log.Warn("second interrupt", "run", c.rec.run, "command", p.cmd.ID, "error", err)
-			}
-		}
-	})
-}
-
-func (c *commander) record(cmd bus.Command, f event.Fact, reason string) {
-	c.rec.mu.Lock()
-	defer c.rec.mu.Unlock()
-	c.factLocked(&pending{cmd: cmd}, f, reason, nil)
-}
-
-func (c *commander) finish(p *pending, f event.Fact, reason string) {
-	c.rec.mu.Lock()
-	defer c.rec.mu.Unlock()
-	c.finishDetail(p, f, reason, nil)
-}
-
-func (c *commander) finishLocked(p *pending, f event.Fact, reason string) {
-	c.finishDetail(p, f, reason, nil)
-}
-
-func (c *commander) finishDetail(p *pending, f event.Fact, reason string, detail map[string]string) {
-	if p.final {
-		return
-	}
-	p.final = true
-	c.factLocked(p, f, reason, detail)
-	if p.cancel != nil {
-		p.cancel()
-	}
-	// An answer that is still out is waited for: it is a fact of its own, and
-	// the parent must not get it.
-	if p.acked || p.stage == "" || f == event.UnknownF {
-		c.open = slices.DeleteFunc(c.open, func(q *pending) bool { return q == p })
-	}
-}
-
-func (c *commander) factLocked(p *pending, f event.Fact, reason string, detail map[string]string) {
-	if len(detail) == 0 {
-		detail = nil
-	}
-	c.rec.factLocked(time.Now(), event.TypeCommand, event.Cmd, event.CommandFact{
-		Command: p.cmd.ID, Name: p.cmd.Name, Fact: f, Reason: reason, RequestID: p.request,
-		Task: p.args.Task, Detail: maps.Clone(detail),
-	}, true)
-}
-
-// end gives every open command its last fact and refuses those that come later.
-func (c *commander) end() {
-	c.rec.mu.Lock()
-	c.ended = true
-	for _, p := range slices.Clone(c.open) {
-		c.finishLocked(p, event.UnknownF, "the run ended first")
-	}
-	c.open = nil
-	c.stop()
-	c.rec.mu.Unlock()
-	c.wg.Wait()
-}
-
-func mustJSON(v any) []byte {
-	b, err := json.Marshal(v)
-	if err != nil { // our own structs always marshal
-		panic(err)
-	}
-	return b
 }

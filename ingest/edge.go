@@ -66,10 +66,6 @@ type Outcome struct {
 	Lost    event.Gap
 }
 
-// quiet is how long nothing must be open before a held EOF is passed on: a
-// wake-up turn follows its task's end within milliseconds.
-const quiet = time.Second
-
 // edge is one run being recorded and shipped.
 type edge struct {
 	o     Options
@@ -79,6 +75,7 @@ type edge struct {
 	spool *spool.Spool
 	start time.Time
 	ship  *shipper
+	holds bool // the parent's EOF is kept back
 }
 
 // newEdge makes the run's id and spool and starts shipping. It does not wait
@@ -115,9 +112,11 @@ func newEdge(o Options) (*edge, error) {
 	}
 	e.rec = &recorder{
 		log: e.log, tenant: o.Tenant, run: e.id, spool: e.spool, allStdin: o.CaptureStdin == "all",
-		red: red, track: dialect.NewTracker(d), state: run.New(e.id), changed: make(chan struct{}, 1), active: make(chan struct{}, 1), watched: make(chan struct{}, 1),
+		red: red, track: dialect.NewTracker(d), state: run.New(e.id), inEOF: o.Stdin == nil,
+		changed: make(chan struct{}, 1), active: make(chan struct{}, 1), watched: make(chan struct{}, 1),
 	}
 	e.rec.track.SetOutput(dialect.OutputOf(o.Argv))
+	e.holds = e.o.holds(e.rec.track.Dialect())
 	e.ship = newShipper(e, bus.Ref{Tenant: o.Tenant, Run: e.id, Partition: part})
 	return e, nil
 }
@@ -133,7 +132,7 @@ func Run(ctx context.Context, o Options) (Outcome, error) {
 	}
 	p, err := child.Start(child.Config{
 		Path: o.Argv[0], Args: o.Argv, Env: o.Env, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr,
-		HoldStdin: o.HoldStdin, Gated: true, Adopt: true, Logger: e.log,
+		HoldStdin: e.holds, Gated: true, Adopt: true, Logger: e.log,
 	})
 	if err != nil {
 		return Outcome{Run: e.id}, errors.Join(err, e.spool.Remove())
@@ -142,20 +141,11 @@ func Run(ctx context.Context, o Options) (Outcome, error) {
 		o.OnStart(e.id)
 	}
 	e.started(p.Pid())
-	journal, err := e.spool.Journal()
-	if err != nil {
-		e.log.Error("open the command journal; commands are refused", "error", err)
-	}
-	cmd := newCommander(ctx, e.rec, p, journal, e.channel, e.log)
-	gate := &gate{open: p.OpenGate}
-	e.rec.watch = func(l line) {
-		gate.watch(l)
-		cmd.watch(l)
-	}
-	e.ship.commands = cmd.handle
+	cmd := e.commander(ctx, p)
 	e.ship.run(ctx)
 	release := e.holdStdin(ctx, p)
-	dog := e.watchdog(ctx, p)
+	dog := newWatchdog(e.rec, p, &e.o)
+	dog.start(ctx)
 	e.record(p.Tap())
 	res := p.Wait()
 	release()
@@ -165,6 +155,26 @@ func Run(ctx context.Context, o Options) (Outcome, error) {
 	out.Result = res
 	p.Close()
 	return out, nil
+}
+
+// commander sets up what takes commands for the child.
+func (e *edge) commander(ctx context.Context, p *child.Process) *commander {
+	journal, err := e.spool.Journal()
+	if err != nil {
+		e.log.Error("open the command journal; commands are refused", "error", err)
+	}
+	cmd := newCommander(ctx, e.rec, p, journal, e.channel, e.log)
+	cmd.late = e.ship.refuse
+	e.ship.commands = cmd.handle
+	g := &gate{open: p.OpenGate}
+	if e.o.Stdin == nil {
+		g.watch(line{eof: true}) // there is no host
+	}
+	e.rec.watch = func(l line) {
+		g.watch(l)
+		cmd.watch(l)
+	}
+	return cmd
 }
 
 // bare runs the child without recording: the agent comes first.
@@ -191,7 +201,7 @@ func (e *edge) started(pid int) {
 	s := event.Started{
 		Argv: argv, ArgvMasked: masked, Cwd: cwd, Host: host, Pid: pid, OS: runtime.GOOS, Arch: runtime.GOARCH,
 		Version: e.o.Version, Dialect: string(e.rec.track.Dialect()), Source: e.o.Source,
-		HoldStdin: e.o.HoldStdin, CI: e.o.Labels,
+		HoldStdin: e.holds, CI: e.o.Labels,
 	}
 	if out == dialect.OutputText || out == dialect.OutputJSON {
 		s.Output = string(out)
@@ -234,45 +244,20 @@ func (e *edge) record(tap *child.Tap) {
 			s.Drop(c.Dropped, c.DroppedLines)
 		}
 		_, _ = s.Write(c.Data)
-		if c.EOF {
-			s.Close()
-			e.rec.flush(at, event.Stream(c.Stream))
+		if !c.EOF {
+			continue
+		}
+		s.Close()
+		e.rec.flush(at, event.Stream(c.Stream))
+		if c.Stream == child.In {
+			e.rec.stdinEnded(at)
 		}
 	}
 	at, injected = time.Now(), false
-	for name, s := range split {
+	for name, s := range split { // those without EOF
 		s.Close()
 		e.rec.flush(at, event.Stream(name))
 	}
-}
-
-// holdStdin passes a held EOF on once nothing is open, and returns a function
-// that ends and awaits the watch.
-func (e *edge) holdStdin(ctx context.Context, p *child.Process) (stop func()) {
-	if !e.o.HoldStdin {
-		return func() {}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() { // ends with ctx, or when the EOF is passed on
-		defer close(done)
-		t := time.NewTimer(quiet)
-		defer t.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-e.rec.active:
-				t.Reset(quiet)
-			case <-t.C:
-				if e.rec.idle() {
-					p.ReleaseStdin()
-					return
-				}
-			}
-		}
-	}()
-	return func() { cancel(); <-done }
 }
 
 // exited records the run's last event and ends the spool.
@@ -299,25 +284,9 @@ func (e *edge) exited(res child.Result, ended string) {
 	e.close(x, !res.PipeHeld)
 }
 
-// close completes x with what the recorder counted, records it and ends the spool.
+// close records x, completed by what was counted, as the run's last event.
 func (e *edge) close(x event.Exited, whole bool) {
-	r := e.rec
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := time.Now()
-	if r.lost.Frames > 0 {
-		r.tellLost(now)
-	}
-	x.Frames, x.Bytes, x.Oversize, x.Masked = r.counts.frames, r.counts.bytes, r.counts.oversize, r.red.Counts()
-	x.Complete = whole && r.gone.Bytes+r.gone.Frames+r.lost.Frames == 0
-	if r.gone.Frames+r.gone.Bytes > 0 {
-		g := r.gone
-		x.Gap = &g
-	}
-	if !r.factLocked(now, event.TypeExited, event.Life, x, true) {
-		e.log.Error("the exit could not be recorded; a flush will say so")
-	}
-	if err := e.spool.End(); err != nil {
+	if err := e.rec.close(x, whole); err != nil {
 		e.log.Error("end the spool", "error", err)
 	}
 }
@@ -336,12 +305,6 @@ func (e *edge) finish(ctx context.Context, late <-chan os.Signal) Outcome {
 		e.log.Error("close the spool", "error", err)
 	}
 	return out
-}
-
-func (r *recorder) idle() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return !r.state.Open().Any()
 }
 
 // signalName is "SIGTERM" for SIGTERM.

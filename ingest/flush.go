@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"time"
 
@@ -30,9 +31,9 @@ type Flushed struct {
 }
 
 // Flush ships every spool under root whose edge is gone, one after the other,
-// and calls report for each. It returns early only when ctx ends. A spool that
-// is shipped is removed once the store has had time to sync, by this call or a
-// later one.
+// and calls report for each that had something to ship. It returns early only
+// when ctx ends. A spool that is shipped is removed once the store has had time
+// to sync and the bus still has the run's end, by this call or a later one.
 func Flush(ctx context.Context, root string, b *bus.Bus, syncInterval time.Duration, log *slog.Logger, report func(Flushed)) error {
 	infos, err := spool.List(root)
 	if err != nil {
@@ -42,107 +43,168 @@ func Flush(ctx context.Context, root string, b *bus.Bus, syncInterval time.Durat
 		if i.Live || i.Meta.Run == "" {
 			continue
 		}
-		f := Flushed{Run: i.Meta.Run}
-		f.Events, f.Err = flushRun(ctx, root, f.Run, b, syncInterval, log)
-		if errors.Is(f.Err, spool.ErrLocked) {
-			continue // another flush has it
+		f := flusher{bus: b, log: log.With("run", i.Meta.Run)}
+		err := f.open(ctx, root, i.Meta.Run, syncInterval)
+		if errors.Is(err, spool.ErrLocked) || errors.Is(err, fs.ErrNotExist) {
+			continue // another flush has it, or had it
 		}
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return context.Cause(ctx)
 		}
-		report(f)
+		if f.worked || err != nil {
+			report(Flushed{Run: i.Meta.Run, Events: f.last, Err: err})
+		}
 	}
 	return nil
 }
 
-func flushRun(ctx context.Context, root, id string, b *bus.Bus, syncInterval time.Duration, log *slog.Logger) (last uint64, err error) {
-	s, err := spool.Open(root, id, spool.Options{Retain: 2 * syncInterval, Prefix: true})
-	if err != nil {
-		return 0, err
-	}
-	defer func() {
-		if s.Removable(time.Now()) {
-			err = errors.Join(err, s.Remove())
-			return
-		}
-		err = errors.Join(err, s.Close())
-	}()
-	m := s.Meta()
-	ref := bus.Ref{Tenant: m.Tenant, Run: m.Run, Partition: m.Partition}
-	if !s.Ended() {
-		// A power loss may have left less here than the bus has got.
-		if e, _, err := b.Last(ctx, ref); err == nil && e.Seq > s.Last() {
-			s.Advance(e.Seq)
-		} else if err != nil && !errors.Is(err, bus.ErrNotFound) {
-			return s.Last(), fmt.Errorf("ask the bus: %w", err)
-		}
-		if err := lastWordsOf(s); err != nil {
-			return s.Last(), fmt.Errorf("complete the run: %w", err)
-		}
-	}
-	p := bus.Publisher{Bus: b, Ref: ref, Source: source{s}, Log: log}
-	if err := p.Run(ctx); err != nil {
-		return s.Last(), fmt.Errorf("publish: %w", err)
-	}
-	if err := resume(ctx, b, ref); err != nil {
-		return s.Last(), fmt.Errorf("resume: %w", err)
-	}
-	if err := registerFlushed(ctx, b, ref, m); err != nil {
-		return s.Last(), fmt.Errorf("write the registry: %w", err)
-	}
-	return s.Last(), nil
+// A flusher ships one spool.
+type flusher struct {
+	bus    *bus.Bus
+	log    *slog.Logger
+	s      *spool.Spool
+	ref    bus.Ref
+	last   uint64
+	worked bool // there was something to ship
+
+	damage  spool.Damage
+	damaged bool
 }
 
-// lastWordsOf adds what a dead edge could not say: the commands whose fate
-// nobody knows, and its end.
-func lastWordsOf(s *spool.Spool) error {
-	if n := s.Last(); n > 0 {
-		if e, ok, err := (source{s}).Event(n); err == nil && ok && e.Type == event.TypeExited {
-			return s.End()
-		}
-	}
-	say := func(typ string, kind event.Kind, data any) error {
-		m := s.Meta()
-		e := event.Event{
-			Tenant: m.Tenant, Run: m.Run, Time: time.Now(), Type: typ, Kind: kind, Stream: event.Edge,
-			ContentType: event.JSON,
-		}
-		_, err := s.AppendReserved(event.AppendMeta(nil, &e), mustJSON(data))
+func (f *flusher) open(ctx context.Context, root, id string, syncInterval time.Duration) (err error) {
+	f.s, err = spool.Open(root, id, spool.Options{Retain: 2 * syncInterval, Prefix: true})
+	if err != nil {
 		return err
 	}
+	f.damage, f.damaged = f.s.Damage()
+	m := f.s.Meta()
+	f.ref = bus.Ref{Tenant: m.Tenant, Run: m.Run, Partition: m.Partition}
+	err = f.flush(ctx)
+	f.last = f.s.Last()
+	if err == nil && f.s.Removable(time.Now()) {
+		return f.s.Remove()
+	}
+	return errors.Join(err, f.s.Close())
+}
+
+func (f *flusher) flush(ctx context.Context) error {
+	has, err := f.has(ctx)
+	if err != nil {
+		return err
+	}
+	if f.s.Shipped() && has >= f.s.Last() {
+		return nil
+	}
+	f.worked = true
+	if !f.s.Ended() {
+		if err := f.complete(has); err != nil {
+			return fmt.Errorf("complete the run: %w", err)
+		}
+	}
+	p := bus.Publisher{Bus: f.bus, Ref: f.ref, Source: source{f.s}, Log: f.log, Resumed: true}
+	if err := p.Run(ctx); err != nil {
+		return fmt.Errorf("publish: %w", err)
+	}
+	if err := resume(ctx, f.bus, f.ref); err != nil {
+		return fmt.Errorf("resume: %w", err)
+	}
+	if err := f.register(ctx); err != nil {
+		return fmt.Errorf("write the registry: %w", err)
+	}
+	if err := f.bus.ClearPresence(ctx, f.ref.Run); err != nil {
+		return fmt.Errorf("clear presence: %w", err)
+	}
+	return nil
+}
+
+// has asks what the bus has of the run. A power loss may have left less here:
+// then the spool goes on behind it.
+func (f *flusher) has(ctx context.Context) (uint64, error) {
+	e, _, err := f.bus.Last(ctx, f.ref)
+	if errors.Is(err, bus.ErrNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("ask the bus: %w", err)
+	}
+	if e.Seq > f.s.Last() {
+		f.s.Advance(e.Seq)
+	}
+	if e.Type == event.TypeExited && e.Seq == f.s.Last() && !f.s.Ended() {
+		f.worked = true
+		return e.Seq, f.s.End()
+	}
+	return e.Seq, nil
+}
+
+// complete adds what a dead edge could not say: what is lost of its spool, the
+// commands whose fate nobody knows, and its end. has is what the bus has.
+func (f *flusher) complete(has uint64) error {
 	x := event.Exited{Reason: "edge_died", FlushedLater: true}
-	if d, damaged := s.Damage(); damaged {
+	if n := f.s.Last(); n > 0 {
+		if e, ok, err := (source{f.s}).Event(n); err == nil && ok && n > has {
+			if e.Type == event.TypeExited {
+				return f.s.End()
+			}
+			x.LastEventTime, x.DurationMS = &e.Time, max(0, e.Time.Sub(f.s.Meta().Created).Milliseconds())
+		}
+	}
+	d := f.damage
+	if f.damaged {
+		x.SpoolDamage = d.Reason
+	}
+	// What the bus has got is not lost.
+	if d.First = max(d.First, has+1); f.damaged && d.First <= d.Last {
 		g := event.Gap{Frames: int64(d.Last - d.First + 1), Bytes: d.Bytes, Reason: "damaged", Detail: d.Reason}
-		if err := say(event.TypeGap, event.Life, g); err != nil {
+		if err := f.say(event.TypeGap, event.Life, g); err != nil {
 			return err
 		}
-		x.Gap, x.SpoolDamage = &g, d.Reason
+		x.Gap = &g
 	}
-	j, err := s.Journal()
+	j, err := f.s.Journal()
 	if err != nil {
 		return err
 	}
 	for _, open := range j.Pending() {
-		if err := say(event.TypeCommand, event.Cmd, unknownFact(open.ID, open.Data)); err != nil {
+		x.CommandsOpen = append(x.CommandsOpen, open.ID)
+		if err := f.say(event.TypeCommand, event.Cmd, unknownFact(open.ID, open.Data)); err != nil {
 			return err
 		}
 	}
-	if err := say(event.TypeExited, event.Life, x); err != nil {
+	if err := f.say(event.TypeExited, event.Life, x); err != nil {
 		return err
 	}
-	return s.End()
+	return f.s.End()
 }
 
-// registerFlushed writes the registry entry of a run from what the bus has of it.
-func registerFlushed(ctx context.Context, b *bus.Bus, ref bus.Ref, m spool.Meta) error {
-	st := run.New(ref.Run)
-	info := bus.RunInfo{Run: ref.Run, Tenant: ref.Tenant, Partition: ref.Partition, Started: m.Created}
-	_, seq, err := b.FirstKept(ctx, ref)
+// say appends a fact of the edge in its place.
+func (f *flusher) say(typ string, kind event.Kind, data any) error {
+	e := event.Event{
+		Tenant: f.ref.Tenant, Run: f.ref.Run, Time: time.Now(), Type: typ, Kind: kind, Stream: event.Edge,
+		ContentType: event.JSON,
+	}
+	_, err := f.s.AppendReserved(event.AppendMeta(nil, &e), mustJSON(data))
+	return err
+}
+
+// register writes the registry entry of a run from what the bus has of it.
+func (f *flusher) register(ctx context.Context) error {
+	m := f.s.Meta()
+	var kept flushInfo
+	_ = json.Unmarshal(m.Data, &kept) // what cannot be read is left out
+	info := bus.RunInfo{Run: f.ref.Run, Tenant: f.ref.Tenant, Partition: f.ref.Partition, Started: m.Created, Labels: kept.Labels}
+	_, seq, err := f.bus.FirstKept(ctx, f.ref)
+	if errors.Is(err, bus.ErrNotFound) {
+		return nil // it has left the bus by age
+	}
 	if err != nil {
 		return err
 	}
-	ref.First, info.First = seq, seq
-	for e, err := range b.History(ctx, ref, 0) {
+	info.First = seq
+	st := run.New(f.ref.Run)
+	ref := f.ref
+	ref.First = seq
+	for e, err := range f.bus.History(ctx, ref, 0) {
 		if err != nil {
 			return err
 		}
@@ -150,16 +212,16 @@ func registerFlushed(ctx context.Context, b *bus.Bus, ref bus.Ref, m spool.Meta)
 		info.LastSeq = e.Seq
 	}
 	describe(st, &info)
-	return b.PutRun(ctx, info)
+	info.Host = st.View().Host
+	return f.bus.PutRun(ctx, info)
 }
 
-// unknownFact is the last fact of a command whose line was being written when the
-// edge died.
+// unknownFact is the last fact of a command that had none when the edge died.
 func unknownFact(id string, journal []byte) event.CommandFact {
 	var j journalled
 	_ = json.Unmarshal(journal, &j) // what cannot be read is left out
 	return event.CommandFact{
-		Command: id, Name: j.Name, Fact: event.UnknownF, Reason: "the edge died while it wrote the command",
+		Command: id, Name: j.Name, Fact: event.UnknownF, Reason: "the edge died before the effect was seen",
 		RequestID: j.Request, Task: j.Task,
 	}
 }

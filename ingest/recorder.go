@@ -24,7 +24,7 @@ const chunkSize = 256 << 10
 
 // A recorder turns what passes into numbered events in the spool, and folds
 // them. Its methods are safe for concurrent use: the goroutine that reads the
-// tap and the one that takes commands both record.
+// tap and those that take commands both record.
 type recorder struct {
 	log      *slog.Logger
 	tenant   string
@@ -38,11 +38,16 @@ type recorder struct {
 	red    *redact.Redactor
 	track  *dialect.Tracker
 	state  *run.State
+	folded uint64 // events given to state
 	main   string // the main session that was last named by a fact
 	counts counts
 	lost   event.Gap // not yet told by a gap event
 	gone   event.Gap // all of this run
-	meta   []byte    // scratch
+	inEOF  bool      // the parent writes nothing more
+	blind  bool      // output is missing from what state was given
+	closed bool      // the last event is recorded
+	evs    []event.Event
+	meta   []byte // scratch, as evs and recs are
 	recs   []spool.Record
 	watch  func(line) // sees every recorded line, under mu
 	// Each is told of each recorded line: for the registry, for who waits for the
@@ -55,11 +60,14 @@ type counts struct {
 	oversize      int64
 }
 
-// line is one recorded line, as the commander sees it.
+// line is one recorded line, as the gate and the commander see it.
 type line struct {
 	stream event.Stream
 	class  dialect.Class
 	data   []byte // as the child wrote it; valid during the call
+
+	injected bool // it is ours
+	eof      bool // no line, but the end of the parent's
 }
 
 // splitters returns one frame.Splitter a stream that records what it cuts. at
@@ -70,7 +78,8 @@ func (r *recorder) splitters(at *time.Time, injected *bool) map[child.Stream]*fr
 		stream := event.Stream(s)
 		m[s] = frame.New(0, func(f frame.Frame) {
 			if f.Gap > 0 {
-				r.gap(*at, event.Gap{Frames: f.GapLines, Bytes: f.Gap, Reason: "tap_full", FromStream: string(stream)})
+				r.flush(*at, stream) // of a long line that the hole cut
+				r.gap(*at, event.Gap{Frames: max(1, f.GapLines), Bytes: f.Gap, Reason: "tap_full", FromStream: string(stream)})
 				return
 			}
 			r.frame(*at, stream, f, *injected)
@@ -84,15 +93,20 @@ func (r *recorder) frame(at time.Time, stream event.Stream, f frame.Frame, injec
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.count(stream, f)
-	whole := f.Whole()
-	cls := r.track.Classify(stream, f.Data, !whole)
+	// A piece of a line too long to be a frame is none, whatever it looks like.
+	more := f.Cut && len(f.Data) >= frame.Max
+	seen := f.Data
+	if more || f.Cont {
+		seen = nil
+	}
+	cls := r.track.Classify(stream, seen, !f.Whole())
 	if stream == event.In && !r.stdinLine(at, f, cls, injected) {
-		r.after(at, stream, cls, f.Data)
+		r.after(at, line{stream: stream, class: cls, data: f.Data})
 		return
 	}
-	// A piece of a line too long to be a frame: what may be the beginning of a
-	// secret at its end comes out with the next piece.
-	masked := r.red.Frame(stream, f.Data, f.Cut && len(f.Data) >= frame.Max)
+	// What may be the beginning of a secret at a piece's end comes out with the
+	// next piece.
+	masked := r.red.Frame(stream, f.Data, more)
 	if len(masked.Data) == 0 && len(f.Data) > 0 {
 		return
 	}
@@ -100,16 +114,23 @@ func (r *recorder) frame(at time.Time, stream event.Stream, f frame.Frame, injec
 		Tenant: r.tenant, Run: r.run, Time: at, Type: cls.Type, Kind: cls.Kind, Stream: stream,
 		Session: cls.Session, Task: cls.Task, Parent: cls.Parent, TraceParent: cls.TraceParent,
 		ContentType: cls.ContentType, Cut: f.Cut, Data: masked.Data,
+		Redacted: masked.Spans, RawLen: masked.RawLen, RawHash: masked.RawHash,
 	}
-	e.Redacted, e.RawLen, e.RawHash = masked.Spans, masked.RawLen, masked.RawHash
 	if injected {
-		e.Ext = map[string]string{"origin": "cbcast"}
+		note(&e, "origin", "cbcast")
 	}
 	if cls.Ambiguous {
-		e.Ext = map[string]string{"ambiguous": "true"}
+		note(&e, "ambiguous", "true")
 	}
 	r.append(&e, false)
-	r.after(at, stream, cls, f.Data)
+	r.after(at, line{stream: stream, class: cls, data: f.Data, injected: injected})
+}
+
+func note(e *event.Event, name, value string) {
+	if e.Ext == nil {
+		e.Ext = map[string]string{}
+	}
+	e.Ext[name] = value
 }
 
 // flush records what the redactor held back of a long line that did not go on.
@@ -120,7 +141,7 @@ func (r *recorder) flush(at time.Time, stream event.Stream) {
 	if !ok || len(rest.Data) == 0 {
 		return
 	}
-	cls := r.track.Classify(stream, rest.Data, true)
+	cls := r.track.Classify(stream, nil, true)
 	r.append(&event.Event{
 		Tenant: r.tenant, Run: r.run, Time: at, Type: cls.Type, Kind: event.Raw, Stream: stream, Session: cls.Session,
 		Cut: true, Data: rest.Data, Redacted: rest.Spans, RawLen: rest.RawLen, RawHash: rest.RawHash,
@@ -151,16 +172,16 @@ func (r *recorder) count(stream event.Stream, f frame.Frame) {
 	}
 }
 
-// after tells the commander about a line and names the main session when it
+// after tells those who watch about a line, and names the main session when it
 // became known or changed.
-func (r *recorder) after(at time.Time, stream event.Stream, cls dialect.Class, data []byte) {
+func (r *recorder) after(at time.Time, l line) {
 	if m := r.track.Main(); m != r.main {
 		prev := r.main
 		r.main = m
-		r.factLocked(at, event.TypeSession, event.Life, event.Session{Session: m, Previous: prev}, false)
+		r.factLocked(at, event.TypeSession, event.Life, event.Session{Session: m, Previous: prev}, true)
 	}
 	if r.watch != nil {
-		r.watch(line{stream, cls, data})
+		r.watch(l)
 	}
 	for _, c := range [...]chan struct{}{r.changed, r.active, r.watched} {
 		select {
@@ -170,98 +191,112 @@ func (r *recorder) after(at time.Time, stream event.Stream, cls dialect.Class, d
 	}
 }
 
-// append gives e its number (several, when it is split) and keeps it. When there
-// is no room the event is counted as lost and the loss is told as soon as there
-// is room again: the child never waits.
-func (r *recorder) append(e *event.Event, reserved bool) {
-	if !reserved && r.lost.Bytes+r.lost.Frames > 0 && !r.tellLost(e.Time) {
-		r.lose(e)
-		return
-	}
-	pieces := event.Split(e.Data, chunkSize)
-	r.recs = r.recs[:0]
-	r.meta = r.meta[:0]
-	first, rest := *e, *e
-	rest.Redacted, rest.RawLen, rest.RawHash = nil, 0, ""
-	for i, p := range pieces {
-		ev := &rest
-		if i == 0 {
-			ev = &first
-		}
-		if len(pieces) > 1 {
-			ev.Chunk = event.Part{I: i + 1, N: len(pieces)}
-			ev.Cut = e.Cut && i == len(pieces)-1
-		}
-		from := len(r.meta)
-		r.meta = event.AppendMeta(r.meta, ev)
-		r.recs = append(r.recs, spool.Record{Meta: r.meta[from:len(r.meta):len(r.meta)], Data: p})
-	}
-	var seq uint64
-	var err error
-	if reserved {
-		seq, err = r.spool.AppendReserved(r.recs[0].Meta, r.recs[0].Data)
-	} else {
-		seq, err = r.spool.AppendAll(r.recs)
-	}
-	if err != nil {
-		if !errors.Is(err, spool.ErrFull) {
-			r.log.Error("spool refused an event", "run", r.run, "type", e.Type, "error", err)
-		}
-		r.lose(e)
-		return
-	}
-	for i, p := range pieces {
-		ev := rest
-		if i == 0 {
-			ev = first
-		}
-		if len(pieces) > 1 {
-			ev.Chunk = event.Part{I: i + 1, N: len(pieces)}
-			ev.Cut = e.Cut && i == len(pieces)-1
-		}
-		ev.Seq, ev.Data = seq+uint64(i), p
-		r.state.Apply(&ev)
-	}
-}
-
-func (r *recorder) lose(e *event.Event) {
-	if e.Stream == event.Edge {
-		return
-	}
-	if r.lost.Reason == "" {
-		r.log.Warn("spool is full; events are counted, not kept", "run", r.run)
-	}
-	r.lost.Frames++
-	r.lost.Bytes += int64(len(e.Data))
-	r.lost.Reason = "spool_full"
-}
-
-// gap records that bytes of the child are on no event.
-func (r *recorder) gap(at time.Time, g event.Gap) {
+// stdinEnded notes that the parent writes nothing more.
+func (r *recorder) stdinEnded(at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.gapLocked(at, g)
+	r.inEOF = true
+	r.after(at, line{stream: event.In, eof: true})
 }
 
-func (r *recorder) gapLocked(at time.Time, g event.Gap) bool {
-	r.gone.Frames += g.Frames
-	r.gone.Bytes += g.Bytes
-	r.gone.Reason = g.Reason
-	return r.factLocked(at, event.TypeGap, event.Life, g, true)
+// idle reports whether nothing is open that will tell its end, and the parent
+// has ended its side. Where output is missing nobody can know: then a child that
+// was given the EOF ends what it does by itself, one that was not may wait for
+// ever.
+func (r *recorder) idle() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.inEOF && (r.blind || r.state.Idle())
 }
 
-// tellLost writes the gap event for what was lost, and reports whether it could.
-func (r *recorder) tellLost(at time.Time) bool {
-	g := r.lost
-	before := r.spool.Last()
-	r.lost = event.Gap{}
-	if r.gapLocked(at, g); r.spool.Last() == before {
-		r.lost = g
-		r.gone.Frames -= g.Frames
-		r.gone.Bytes -= g.Bytes
-		return false
+// append gives e its number (several, when it is split), keeps it and folds it.
+// Where there is no room the event is counted as lost, and the loss is told in
+// front of the next event that fits: the child never waits. reserved events may
+// use the room that is left for last words.
+func (r *recorder) append(e *event.Event, reserved bool) bool {
+	r.evs = r.evs[:0]
+	told := r.lost
+	if told.Frames > 0 {
+		r.evs = append(r.evs, r.factEvent(e.Time, event.TypeGap, event.Life, told))
 	}
-	return true
+	own := len(r.evs)
+	r.pieces(e)
+	defer func() { clear(r.evs) }()
+	_, err := r.spool.AppendAll(r.records(r.evs))
+	if err == nil {
+		r.lost = event.Gap{}
+	} else if reserved {
+		r.evs = r.evs[own:]
+		rec := r.records(r.evs)[0]
+		_, err = r.spool.AppendReserved(rec.Meta, rec.Data)
+	}
+	if err != nil {
+		r.lose(e, err)
+		r.evs = append(r.evs[:0], *e)
+	}
+	// The fold counts for itself: it is to know what the child does also while
+	// there is no room for it.
+	for i := range r.evs {
+		r.folded++
+		r.evs[i].Seq = r.folded
+		r.state.Apply(&r.evs[i])
+	}
+	return err == nil
+}
+
+// pieces adds e to evs, split where it is too large for one event.
+func (r *recorder) pieces(e *event.Event) {
+	parts := event.Split(e.Data, chunkSize)
+	for i, p := range parts {
+		ev := *e
+		ev.Data = p
+		if i > 0 {
+			ev.Redacted, ev.RawLen, ev.RawHash = nil, 0, ""
+		}
+		if len(parts) > 1 {
+			ev.Chunk = event.Part{I: i + 1, N: len(parts)}
+			ev.Cut = e.Cut && i == len(parts)-1
+		}
+		r.evs = append(r.evs, ev)
+	}
+}
+
+func (r *recorder) records(evs []event.Event) []spool.Record {
+	r.recs, r.meta = r.recs[:0], r.meta[:0]
+	for i := range evs {
+		from := len(r.meta)
+		r.meta = event.AppendMeta(r.meta, &evs[i])
+		r.recs = append(r.recs, spool.Record{Meta: r.meta[from:len(r.meta):len(r.meta)], Data: evs[i].Data})
+	}
+	return r.recs
+}
+
+// close completes x with what was counted, records it as the last event and ends
+// the spool.
+func (r *recorder) close(x event.Exited, whole bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if r.lost.Frames > 0 {
+		g := r.lost
+		r.lost = event.Gap{}
+		r.factLocked(now, event.TypeGap, event.Life, g, true)
+	}
+	x.Frames, x.Bytes, x.Oversize, x.Masked = r.counts.frames, r.counts.bytes, r.counts.oversize, r.red.Counts()
+	x.Complete = whole && r.gone.Bytes+r.gone.Frames == 0
+	if r.gone.Frames+r.gone.Bytes > 0 {
+		g := r.gone
+		x.Gap = &g
+	}
+	var err error
+	if !r.factLocked(now, event.TypeExited, event.Life, x, true) {
+		err = errors.New("no room for the exit event; a flush will write one")
+	}
+	r.closed = true
+	if err != nil {
+		return err
+	}
+	return r.spool.End()
 }
 
 // fact records something that the edge states itself.
@@ -272,14 +307,21 @@ func (r *recorder) fact(typ string, kind event.Kind, data any) {
 }
 
 func (r *recorder) factLocked(at time.Time, typ string, kind event.Kind, data any, reserved bool) bool {
-	b, err := json.Marshal(data)
-	if err != nil { // our own structs always marshal
-		panic(fmt.Sprintf("marshal %s: %v", typ, err))
-	}
-	before := r.spool.Last()
-	r.append(&event.Event{
+	e := r.factEvent(at, typ, kind, data)
+	return r.append(&e, reserved)
+}
+
+func (r *recorder) factEvent(at time.Time, typ string, kind event.Kind, data any) event.Event {
+	return event.Event{
 		Tenant: r.tenant, Run: r.run, Time: at, Type: typ, Kind: kind, Stream: event.Edge,
-		Session: r.main, ContentType: event.JSON, Data: b,
-	}, reserved)
-	return r.spool.Last() != before
+		Session: r.main, ContentType: event.JSON, Data: mustJSON(data),
+	}
+}
+
+func mustJSON(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil { // our own structs always marshal
+		panic(fmt.Sprintf("marshal %T: %v", v, err))
+	}
+	return b
 }

@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"os"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/cbcast/cbcast/internal/bus"
-	"github.com/cbcast/cbcast/internal/dialect"
 	"github.com/cbcast/cbcast/internal/event"
 	"github.com/cbcast/cbcast/internal/run"
 	"github.com/cbcast/cbcast/internal/subject"
@@ -38,6 +36,11 @@ type shipper struct {
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 	shipped chan struct{} // closed when every event is acknowledged
+	failed  chan struct{} // closed when that will not happen in this process
+
+	signs     sync.WaitGroup  // of life: presence and registry entry
+	signsCtx  context.Context // ends before s.ctx
+	signsStop context.CancelFunc
 
 	mu    sync.Mutex // guards what follows
 	bus   *bus.Bus
@@ -46,7 +49,7 @@ type shipper struct {
 
 func newShipper(e *edge, ref bus.Ref) *shipper {
 	return &shipper{
-		e: e, ref: ref, log: e.log, shipped: make(chan struct{}),
+		e: e, ref: ref, log: e.log, shipped: make(chan struct{}), failed: make(chan struct{}),
 	}
 }
 
@@ -54,7 +57,9 @@ func newShipper(e *edge, ref bus.Ref) *shipper {
 func (s *shipper) run(ctx context.Context) {
 	// The caller's end must not cut the flush short; drain bounds it.
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	s.signsCtx, s.signsStop = context.WithCancel(s.ctx)
 	if s.e.o.Dial == nil {
+		close(s.failed)
 		return
 	}
 	s.wg.Go(func() { // ends with s.ctx
@@ -63,17 +68,18 @@ func (s *shipper) run(ctx context.Context) {
 			if s.ctx.Err() == nil {
 				s.log.Warn("no bus; events stay in the spool", "error", err)
 			}
+			close(s.failed)
 			return
 		}
 		s.mu.Lock()
 		s.bus = b
 		s.mu.Unlock()
-		s.wg.Go(func() { s.publish(b) })
-		s.wg.Go(func() { s.register(b) })
-		s.wg.Go(func() { s.present(b) })
+		s.signs.Go(func() { s.register(b) })
+		s.signs.Go(func() { s.present(b) })
 		if s.commands != nil {
 			s.wg.Go(func() { s.listen(b) })
 		}
+		s.publish(b)
 	})
 }
 
@@ -83,6 +89,7 @@ func (s *shipper) publish(b *bus.Bus) {
 		if s.ctx.Err() == nil {
 			s.log.Error("publisher ended; events stay in the spool", "error", err)
 		}
+		close(s.failed)
 		return
 	}
 	close(s.shipped)
@@ -97,24 +104,38 @@ func (s *shipper) listen(b *bus.Bus) {
 	}
 }
 
+// refuse answers a command that came after the run's last event was recorded, as
+// a relay does for a run without an edge. Whoever is first has said it.
+func (s *shipper) refuse(ctx context.Context, cmd bus.Command, reason string) {
+	s.mu.Lock()
+	b := s.bus
+	s.mu.Unlock()
+	what := subject.CommandFact(cmd.ID)
+	_, err := b.PutControl(ctx, &event.Event{
+		Tenant: s.ref.Tenant, Run: s.ref.Run, Ref: what, Time: time.Now(), Type: event.TypeCommandFact, Kind: event.Cmd,
+		Stream: event.Edge, ContentType: event.JSON,
+		Data: mustJSON(event.CommandFact{Command: cmd.ID, Name: cmd.Name, Fact: event.Refused, Reason: reason}),
+	}, what, 0)
+	if err != nil && !errors.Is(err, bus.ErrConflict) {
+		s.log.Debug("refuse a late command", "command", cmd.ID, "error", err)
+	}
+}
+
 // present renews the run's presence three times per TTL, and says that the run
 // is back when a relay has declared it lost meanwhile.
 func (s *shipper) present(b *bus.Bus) {
-	ttl := s.e.o.PresenceTTL
+	ctx, ttl := s.signsCtx, s.e.o.PresenceTTL
 	t := time.NewTicker(ttl / 3)
 	defer t.Stop()
 	for {
-		if err := b.RenewPresence(s.ctx, s.ref.Run, ttl); err != nil {
-			if s.ctx.Err() != nil {
-				return
-			}
+		if err := b.RenewPresence(ctx, s.ref.Run, ttl); err != nil {
 			s.log.Debug("renew presence", "error", err)
-		} else if err := resume(s.ctx, b, s.ref); err != nil && s.ctx.Err() == nil {
+		} else if err := resume(ctx, b, s.ref); err != nil {
 			s.log.Debug("resume", "error", err)
 		}
 		select {
 		case <-t.C:
-		case <-s.ctx.Done():
+		case <-ctx.Done():
 			return
 		}
 	}
@@ -122,33 +143,38 @@ func (s *shipper) present(b *bus.Bus) {
 
 // register keeps the registry entry up to date while the run lives.
 func (s *shipper) register(b *bus.Bus) {
+	ctx := s.signsCtx
 	for {
-		if err := b.PutRun(s.ctx, s.info(b)); err != nil && s.ctx.Err() == nil {
+		err := b.PutRun(ctx, s.info(ctx, b))
+		if err != nil {
 			s.log.Debug("write the registry", "error", err)
 		}
 		pause := time.NewTimer(registerEvery)
 		select {
 		case <-pause.C:
-		case <-s.ctx.Done():
+		case <-ctx.Done():
 			pause.Stop()
 			return
 		}
+		if err != nil {
+			continue
+		}
 		select {
 		case <-s.e.rec.changed:
-		case <-s.ctx.Done():
+		case <-ctx.Done():
 			return
 		}
 	}
 }
 
 // info is the run's registry entry as of now.
-func (s *shipper) info(b *bus.Bus) bus.RunInfo {
+func (s *shipper) info(ctx context.Context, b *bus.Bus) bus.RunInfo {
 	e := s.e
 	s.mu.Lock()
 	first := s.first
 	s.mu.Unlock()
 	if first == 0 {
-		if _, seq, err := b.FirstKept(s.ctx, s.ref); err == nil {
+		if _, seq, err := b.FirstKept(ctx, s.ref); err == nil {
 			first = seq
 			s.mu.Lock()
 			s.first = seq
@@ -168,61 +194,45 @@ func (s *shipper) info(b *bus.Bus) bus.RunInfo {
 
 // describe fills in what the fold knows of a run.
 func describe(st *run.State, i *bus.RunInfo) {
-	i.Dialect, i.State, i.Sessions, i.Updated = string(st.Dialect()), st.Phase(), st.Sessions(), time.Now()
-	i.Capabilities = dialect.Capabilities(st.Dialect(), "")
-	v := st.View()
-	i.Versions = v.Versions
-	if i.Labels == nil {
-		i.Labels = v.CI
-	}
-	if i.Host == "" {
-		i.Host = v.Host
-	}
-	if v.Verdict != nil {
-		i.Verdict = string(v.Verdict.Verdict)
-	}
-	if v.EndedAt != nil {
-		i.Ended = *v.EndedAt
-	}
+	v := st.Summary()
+	i.Dialect, i.State, i.Verdict, i.Sessions = v.Dialect, v.State, v.Verdict, v.Sessions
+	i.Capabilities, i.Versions = v.Commands, v.Versions
+	i.Updated, i.Ended = time.Now(), v.Ended
 }
 
 // drain waits until every event is acknowledged, at most for the flush time or
 // until a signal asks for an end, then says goodbye and ends everything.
 func (s *shipper) drain(ctx context.Context, flush time.Duration, late <-chan os.Signal) {
-	if s.ctx == nil {
-		return
-	}
 	t := time.NewTimer(flush)
 	defer t.Stop()
-	if s.e.o.Dial != nil {
-		select {
-		case <-s.shipped:
-			s.goodbye()
-		case <-t.C:
-		case <-late:
-		case <-ctx.Done():
-		}
+	select {
+	case <-s.shipped:
+		s.goodbye()
+	case <-s.failed:
+	case <-t.C:
+	case <-late:
+	case <-ctx.Done():
 	}
 	s.cancel()
 	s.wg.Wait()
+	s.signs.Wait()
 	if s.bus != nil {
 		s.bus.Close()
 	}
 }
 
 // goodbye leaves the final state in the registry and takes the presence away, so
-// that no relay waits for its expiry.
+// that no relay waits for its expiry. Nothing else writes either any more.
 func (s *shipper) goodbye() {
+	s.signsStop()
+	s.signs.Wait()
 	ctx, cancel := context.WithTimeout(s.ctx, lastWords)
 	defer cancel()
-	s.mu.Lock()
-	b := s.bus
-	s.mu.Unlock()
-	if err := b.PutRun(ctx, s.info(b)); err != nil {
-		s.log.Debug("write the registry", "error", err)
-	}
-	if err := b.ClearPresence(ctx, s.ref.Run); err != nil {
-		s.log.Debug("clear presence", "error", err)
+	b := s.bus // set before anything was shipped
+	err := b.PutRun(ctx, s.info(ctx, b))
+	err = errors.Join(err, resume(ctx, b, s.ref), b.ClearPresence(ctx, s.ref.Run))
+	if err != nil {
+		s.log.Debug("last words", "error", err)
 	}
 }
 
@@ -237,12 +247,9 @@ func resume(ctx context.Context, b *bus.Bus, ref bus.Ref) error {
 		return err
 	}
 	now := time.Now()
-	data, err := json.Marshal(struct {
+	data := mustJSON(struct {
 		Time time.Time `json:"time"`
 	}{now})
-	if err != nil {
-		return err
-	}
 	_, err = b.PutControl(ctx, &event.Event{
 		Tenant: ref.Tenant, Run: ref.Run, Ref: "resumed-" + now.UTC().Format("20060102T150405.000000000Z"),
 		Time: now, Type: event.TypeResumed, Kind: event.Life, Stream: event.Edge, ContentType: event.JSON, Data: data,

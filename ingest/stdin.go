@@ -9,26 +9,27 @@ import (
 )
 
 // stdinLine decides what becomes of a line on the child's stdin, and reports
-// whether it is recorded as it is. Control messages are; of a user message only
+// whether it is recorded as it is. Control messages are; of any other frame only
 // its length and a keyed hash, unless prompts are captured; of plain text (the
 // prompt of a one-shot run) nothing but the count.
 func (r *recorder) stdinLine(at time.Time, f frame.Frame, cls dialect.Class, injected bool) bool {
-	r.red.Stdin(f.Data)
-	if r.allStdin || injected {
+	if injected {
 		return true
 	}
-	if !cls.Frame {
-		return false
-	}
+	r.red.Stdin(f.Data)
 	fr, ok := dialect.Parse(f.Data)
-	if !ok {
+	ok = ok && cls.Frame
+	if ok && fr.Type == "control_request" {
+		r.controlled.Store(true)
+	}
+	switch {
+	case r.allStdin:
+		return true
+	case !ok:
 		return false
 	}
 	switch fr.Type {
-	case "control_request":
-		r.controlled.Store(true)
-		return true
-	case "control_response", "control_cancel_request":
+	case "control_request", "control_response", "control_cancel_request":
 		return true
 	}
 	in := event.Input{
@@ -42,7 +43,7 @@ func (r *recorder) stdinLine(at time.Time, f frame.Frame, cls dialect.Class, inj
 	return false
 }
 
-// bound keeps ids that a host made up from growing an event.
+// bound keeps ids and texts that others made up from growing an event.
 func bound(s string, n int) string {
 	if len(s) > n {
 		return s[:n]

@@ -65,7 +65,10 @@ func Import(ctx context.Context, o Options, r io.Reader) (Outcome, error) {
 func (e *edge) importLines(ctx context.Context, r io.Reader) error {
 	at, injected := time.Now(), false
 	split := e.rec.splitters(&at, &injected)[child.Out]
-	defer split.Close()
+	defer func() {
+		split.Close()
+		e.rec.flush(at, event.Out)
+	}()
 	br := bufio.NewReaderSize(r, importRead)
 	buf := make([]byte, importRead)
 	for ctx.Err() == nil {
@@ -93,7 +96,7 @@ const roomEvery = 20 * time.Millisecond
 // waitRoom returns when less than half of the run's spool awaits its
 // acknowledgement, or there is nobody to wait for.
 func (e *edge) waitRoom(ctx context.Context) error {
-	for e.o.Dial != nil {
+	for {
 		st := e.spool.Stats()
 		kept := max(1, st.Last+1-min(st.First, st.Last))
 		if open := st.Bytes / int64(kept) * int64(st.Last-st.Acked); open < e.o.SpoolRunMax/2 {
@@ -101,9 +104,10 @@ func (e *edge) waitRoom(ctx context.Context) error {
 		}
 		select {
 		case <-time.After(roomEvery):
+		case <-e.ship.failed:
+			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
-	return nil
 }

@@ -6,80 +6,13 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cbcast/cbcast/ingest/child"
+	"github.com/cbcast/cbcast/internal/dialect"
 	"github.com/cbcast/cbcast/internal/event"
 )
 
 // killStep is how long a child that is to leave gets for each step: its stdin
 // closed, SIGTERM, SIGKILL.
-const killStep = 5 * time.Second
-
-// A watchdog states what takes too long. It acts in one case only, and only when
-// it was asked to: a one-shot child that stays after its result. None of it
-// happens while an ask is open: a person may take as long as a person takes.
-type watchdog struct {
-	e       *edge
-	p       *child.Process
-	oneShot bool // the child reads no messages: its result is its end
-	wg      sync.WaitGroup
-	cancel  context.CancelFunc
-
-	mu    sync.Mutex
-	ended string // what of ours ended the child
-}
-
-func (e *edge) watchdog(ctx context.Context, p *child.Process) *watchdog {
-	w := &watchdog{e: e, p: p, oneShot: !readsStream(e.o.Argv)}
-	ctx, w.cancel = context.WithCancel(ctx)
-	w.wg.Go(func() { w.run(ctx) }) // ends with stop
-	return w
-}
-
-// stop ends the watch and says what of it ended the child.
-func (w *watchdog) stop() string {
-	w.cancel()
-	w.wg.Wait()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.ended
-}
-
-// run looks again after each recorded line has been followed by silence.
-func (w *watchdog) run(ctx context.Context) {
-	o := w.e.o
-	for {
-		after, what := w.next()
-		var fire <-chan time.Time
-		t := time.NewTimer(after)
-		if what != "" {
-			fire = t.C
-		}
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			return
-		case <-w.p.Exited():
-			t.Stop()
-			return
-		case <-w.e.rec.watched:
-			t.Stop()
-			continue
-		case <-fire:
-		}
-		w.e.rec.fact(event.TypeStalled, event.Life, event.Stalled{What: what, Seconds: int(after.Seconds())})
-		if what == stalledExit && o.KillAfterResult > 0 {
-			w.end(ctx)
-			return
-		}
-		select { // say it once: the next line starts over
-		case <-ctx.Done():
-			return
-		case <-w.p.Exited():
-			return
-		case <-w.e.rec.watched:
-		}
-	}
-}
+var killStep = 5 * time.Second // shortened by tests
 
 // What a [event.Stalled] can be about.
 const (
@@ -87,62 +20,144 @@ const (
 	stalledTurn = "silent_turn"
 )
 
-// next says which silence would be worth a word now, and how long it must last.
-func (w *watchdog) next() (time.Duration, string) {
-	r := w.e.rec
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	open, o := r.state.Open(), w.e.o
-	switch {
-	case open.Asks > 0:
-	case w.oneShot && !open.Any() && r.state.TurnsEnded() > 0 && o.KillAfterResult > 0:
-		return o.KillAfterResult, stalledExit
-	case w.oneShot && !open.Any() && r.state.TurnsEnded() > 0 && o.StallAfter > 0:
-		return o.StallAfter, stalledExit
-	case open.Any() && o.StallAfter > 0:
-		return o.StallAfter, stalledTurn
-	}
-	return time.Hour, ""
+// endedAfterResult is what [event.Exited] says of a child that a watchdog ended.
+const endedAfterResult = "kill_after_result"
+
+// endable is the child, as the watchdog needs it.
+type endable interface {
+	Exited() <-chan struct{}
+	ReleaseStdin()
+	Signal(syscall.Signal) error
 }
 
-// end makes the child leave, step by step.
-func (w *watchdog) end(ctx context.Context) {
-	w.mu.Lock()
-	w.ended = "kill_after_result"
-	w.mu.Unlock()
+// A watchdog states what takes too long. It acts in one case only, and only when
+// it was asked to: a one-shot child that stays after its result. None of it
+// happens while an ask is open: a person may take as long as a person takes.
+type watchdog struct {
+	rec        *recorder
+	p          endable
+	afterEnd   time.Duration // Config.KillAfterResult
+	stallAfter time.Duration // Config.StallAfter
+	oneShot    bool          // the child reads no messages: its result is its end
+	mute       bool          // its output is one text or document: silence says nothing
+	wg         sync.WaitGroup
+	cancel     context.CancelFunc
+	ended      string // what of ours ended the child; read after wg
+}
+
+func newWatchdog(rec *recorder, p endable, o *Options) *watchdog {
+	out := dialect.OutputOf(o.Argv)
+	return &watchdog{
+		rec: rec, p: p, afterEnd: o.KillAfterResult, stallAfter: o.StallAfter, oneShot: !readsStream(o.Argv),
+		mute: out == dialect.OutputText || out == dialect.OutputJSON,
+	}
+}
+
+func (w *watchdog) start(ctx context.Context) {
+	ctx, w.cancel = context.WithCancel(ctx)
+	w.wg.Go(func() { w.run(ctx) }) // ends with stop, or the child's exit
+}
+
+// stop ends the watch and says what of it ended the child.
+func (w *watchdog) stop() string {
+	w.cancel()
+	w.wg.Wait()
+	return w.ended
+}
+
+// run looks again after each recorded line.
+func (w *watchdog) run(ctx context.Context) {
+	for {
+		after, what := w.next()
+		switch w.wait(ctx, after) {
+		case waitOver:
+			return
+		case waitLine:
+			continue
+		case waitSilent:
+		}
+		w.rec.fact(event.TypeStalled, event.Life, event.Stalled{What: what, Seconds: int(after.Seconds())})
+		if what == stalledExit && w.afterEnd > 0 && w.end(ctx) {
+			return
+		}
+		if w.wait(ctx, 0) == waitOver { // said once: the next line starts over
+			return
+		}
+	}
+}
+
+type waited int
+
+const (
+	waitOver   waited = iota // the watch, or the child, has ended
+	waitLine                 // a line was recorded
+	waitSilent               // none was for the time given
+)
+
+// wait waits for a line, for d at most; 0 is without end.
+func (w *watchdog) wait(ctx context.Context, d time.Duration) waited {
+	var silent <-chan time.Time
+	if d > 0 {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		silent = t.C
+	}
+	select {
+	case <-ctx.Done():
+		return waitOver
+	case <-w.p.Exited():
+		return waitOver
+	case <-w.rec.watched:
+		return waitLine
+	case <-silent:
+		return waitSilent
+	}
+}
+
+// next says which silence would be worth a word now, and how long it must last;
+// 0 is none.
+func (w *watchdog) next() (time.Duration, string) {
+	w.rec.mu.Lock()
+	defer w.rec.mu.Unlock()
+	st := w.rec.state
+	open := st.Open()
+	switch {
+	case w.mute || open.Asks > 0:
+		return 0, ""
+	case w.oneShot && !open.Any() && st.TurnsEnded() > 0:
+		if w.afterEnd > 0 {
+			return w.afterEnd, stalledExit
+		}
+		return w.stallAfter, stalledExit
+	case open.Turns > 0:
+		return w.stallAfter, stalledTurn
+	}
+	return 0, ""
+}
+
+// end makes the child leave, step by step. It gives up, and reports false, when
+// the child has begun something again.
+func (w *watchdog) end(ctx context.Context) bool {
+	w.ended = endedAfterResult
 	w.p.ReleaseStdin()
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-		t := time.NewTimer(killStep)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			return
-		case <-w.p.Exited():
-			t.Stop()
-			return
+		for deadline := time.Now().Add(killStep); ; {
+			left := max(1, time.Until(deadline))
+			got := w.wait(ctx, left)
+			if got == waitOver {
+				return true
+			}
+			if _, what := w.next(); what != stalledExit {
+				w.ended = ""
+				return false
+			}
+			if got == waitSilent {
+				break
+			}
 		}
 		if err := w.p.Signal(sig); err != nil {
-			w.e.log.Debug("end the child", "signal", sig, "error", err)
+			w.rec.log.Debug("end the child", "signal", sig, "error", err)
 		}
 	}
-}
-
-// readsStream reports whether a child was told to read messages from stdin.
-func readsStream(argv []string) bool {
-	in, _ := flagValue(argv, "--input-format")
-	return in == "stream-json"
-}
-
-// flagValue finds the value of a flag in a child's arguments.
-func flagValue(argv []string, flag string) (string, bool) {
-	for i, a := range argv {
-		if a == flag && i+1 < len(argv) {
-			return argv[i+1], true
-		}
-		if len(a) > len(flag) && a[:len(flag)] == flag && a[len(flag)] == '=' {
-			return a[len(flag)+1:], true
-		}
-	}
-	return "", false
+	return true
 }
