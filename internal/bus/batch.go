@@ -59,7 +59,7 @@ func (r *shipper) several(ctx context.Context) error {
 		return r.sendOne(ctx, m, at)
 	}
 	r.under = r.under[:0]
-	fl := min(r.flow, max(1, windowBytes/2/max(size(m), 1)))
+	fl := min(r.flow, max(1, windowBytes/2/r.feed.enc.size()))
 	id := r.prefix + "." + r.newID() + "."
 	b := &batch{r: r, id: id, base: id + strconv.Itoa(fl) + ".fail.", topic: m.Subject, flow: uint64(fl)}
 	r.p.stats.batches.Add(1)
@@ -85,8 +85,9 @@ func (b *batch) reply(seq uint64, op string) string {
 func (b *batch) send(m *nats.Msg, at pos, op string) error {
 	b.n++
 	m.Reply = b.reply(b.n, op)
-	b.bytes += size(m)
-	b.r.under = append(b.r.under, sentMsg{at, size(m)})
+	size := b.r.feed.enc.size()
+	b.bytes += size
+	b.r.under = append(b.r.under, sentMsg{at, size})
 	return b.r.hand(m, at)
 }
 

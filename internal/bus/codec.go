@@ -49,37 +49,41 @@ func headerName(attribute string) string {
 type encoder struct {
 	msg  nats.Msg
 	vals []string
+	head int    // bytes of the headers on the wire
+	id   string // ce-id
 }
+
+// headerFrame is what a block of headers takes without any: the line before it
+// and the empty one after it.
+const headerFrame = len("NATS/1.0\r\n") + len("\r\n")
 
 func (c *encoder) encode(e *event.Event, subj string) *nats.Msg {
 	if c.msg.Header == nil {
 		c.msg.Header = make(nats.Header, 24)
+		c.vals = make([]string, 0, 24)
 	}
 	clear(c.msg.Header)
-	c.vals = c.vals[:0]
+	c.vals, c.head = c.vals[:0], headerFrame
 	c.msg.Subject, c.msg.Reply, c.msg.Data = subj, "", e.Data
-	e.Attributes(func(name, value string) { c.set(headerName(name), event.EncodeValue(value)) })
+	e.Attributes(func(name, value string) {
+		if name == "id" {
+			c.id = value
+		}
+		c.set(headerName(name), event.EncodeValue(value))
+	})
 	return &c.msg
 }
 
+// set sets a header that is not set yet.
 func (c *encoder) set(name, value string) {
 	c.vals = append(c.vals, value)
 	n := len(c.vals)
 	c.msg.Header[name] = c.vals[n-1 : n : n]
+	c.head += len(name) + len(": ") + len(value) + len("\r\n")
 }
 
-// size is what m counts against the server's max_payload.
-func size(m *nats.Msg) int { return headerSize(m.Header) + len(m.Data) }
-
-func headerSize(h nats.Header) int {
-	n := len("NATS/1.0\r\n") + 2
-	for k, vs := range h {
-		for _, v := range vs {
-			n += len(k) + len(": ") + len(v) + len("\r\n")
-		}
-	}
-	return n
-}
+// size is what the message counts against the server's max_payload.
+func (c *encoder) size() int { return c.head + len(c.msg.Data) }
 
 // encode is for messages sent one at a time.
 func encode(e *event.Event, subj string) *nats.Msg {
@@ -98,57 +102,74 @@ func eventSubject(p int, e *event.Event) string {
 // structured mode. Tenant and run are those of the subject, which is what a
 // publisher's permissions are about; so is the kind. The event keeps data.
 func decode(subj string, h nats.Header, data []byte) (*event.Event, error) {
-	e := &event.Event{}
-	contentType := ""
-	for name, vs := range h {
-		if strings.EqualFold(name, "content-type") && len(vs) > 0 {
-			contentType = vs[0]
-		}
+	var d decoder
+	return d.decode(subj, h, data)
+}
+
+// A decoder remembers the subject it parsed last: a run's events come in rows
+// with the same one.
+type decoder struct {
+	subj string
+	at   subject.Event
+}
+
+func (d *decoder) decode(subj string, h nats.Header, data []byte) (*event.Event, error) {
+	e := &event.Event{Data: data}
+	contentType, err := decodeHeaders(e, h)
+	if len(contentType) >= len(structuredType) && strings.EqualFold(contentType[:len(structuredType)], structuredType) {
+		e, err = event.ParseJSON(data)
+	} else if err == nil && e.ContentType == "" {
+		e.ContentType = contentType
 	}
-	if strings.HasPrefix(strings.ToLower(contentType), structuredType) {
-		var err error
-		if e, err = event.ParseJSON(data); err != nil {
-			return nil, fmt.Errorf("message on %s: %w", subj, err)
-		}
-	} else {
-		e.ContentType, e.Data = contentType, data
-		if err := decodeHeaders(e, h); err != nil {
-			return nil, fmt.Errorf("message on %s: %w", subj, err)
-		}
+	if err == nil && e.Type == "" {
+		err = fmt.Errorf("%w: no CloudEvent among %v", event.ErrAttribute, slices.Sorted(maps.Keys(h)))
 	}
-	if err := place(e, subj); err != nil {
-		return nil, err
+	if err == nil {
+		err = d.place(e, subj)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("message on %s: %w", subj, err)
 	}
 	return e, nil
 }
 
-func decodeHeaders(e *event.Event, h nats.Header) error {
-	seen := false
+// decodeHeaders sets e's attributes and returns the content-type header, which
+// is none of them.
+func decodeHeaders(e *event.Event, h nats.Header) (contentType string, err error) {
+	const n = len(event.HeaderPrefix)
 	for name, vs := range h {
-		n := len(event.HeaderPrefix)
-		if len(name) <= n || !strings.EqualFold(name[:n], event.HeaderPrefix) || len(vs) == 0 {
-			continue
-		}
-		seen = true
-		if err := e.Set(name[n:], event.DecodeValue(vs[0])); err != nil {
-			return err
+		switch {
+		case len(vs) == 0:
+		case len(name) > n && strings.EqualFold(name[:n], event.HeaderPrefix):
+			if serr := e.Set(name[n:], event.DecodeValue(vs[0])); serr != nil {
+				err = serr
+			}
+		case strings.EqualFold(name, "content-type"):
+			contentType = vs[0]
 		}
 	}
-	if !seen || e.Type == "" {
-		return fmt.Errorf("%w: no CloudEvent among %v", event.ErrAttribute, slices.Sorted(maps.Keys(h)))
+	return contentType, err
+}
+
+// place sets what follows from the subject.
+func (d *decoder) place(e *event.Event, subj string) error {
+	if subj != d.subj {
+		at, err := subject.ParseEvent(subj)
+		if err != nil {
+			return placeFact(e, subj)
+		}
+		d.subj, d.at = subj, at
+	}
+	e.Tenant, e.Run, e.Kind = d.at.Tenant, d.at.Run, event.Kind(d.at.Kind)
+	if e.Seq == 0 {
+		return fmt.Errorf("%w: no sequence", event.ErrAttribute)
 	}
 	return nil
 }
 
-// place sets what follows from the subject.
-func place(e *event.Event, subj string) error {
-	if s, err := subject.ParseEvent(subj); err == nil {
-		e.Tenant, e.Run, e.Kind = s.Tenant, s.Run, event.Kind(s.Kind)
-		if e.Seq == 0 {
-			return fmt.Errorf("message on %s: %w: no sequence", subj, event.ErrAttribute)
-		}
-		return nil
-	}
+// placeFact does the same for what is outside the sequence: commands and
+// control facts.
+func placeFact(e *event.Event, subj string) error {
 	tenant, run, what, err := subject.ParseControl(subj)
 	if err != nil {
 		if tenant, run, what, err = subject.ParseCommand(subj); err != nil {

@@ -41,6 +41,7 @@ type feed struct {
 	ev   *event.Event // the event it is of, nil if not loaded
 	hint int          // parts of the first event, where the stream has some already
 
+	gap    bool   // make makes the gap event that stands for another
 	giveUp uint64 // an event that the stream refuses for its size
 	retry  pos    // a message that needs another id …
 	tries  int    // … and how often it needed one
@@ -89,19 +90,22 @@ func (f *feed) take() (*nats.Msg, pos) {
 	e := f.ev
 	m := f.make(e)
 	// A whole event that fits is by far the most frequent.
-	if f.next.part == 0 && size(m)+f.fence <= f.limit && headerSize(m.Header)+f.fence <= maxHeaders && e.Seq != f.giveUp {
+	if f.next.part == 0 && f.enc.size()+f.fence <= f.limit && f.enc.head+f.fence <= maxHeaders && e.Seq != f.giveUp {
 		at := pos{seq: e.Seq}
 		f.ev, f.next = nil, pos{seq: e.Seq + 1}
 		return m, at
 	}
-	return f.split(e, m)
+	return f.split(e)
 }
 
 func (f *feed) make(e *event.Event) *nats.Msg {
 	m := f.enc.encode(e, f.subject(e))
-	id := e.ID()
-	if f.tries > 0 && f.retry.seq == e.Seq && f.retry.part == e.Part.I {
+	id := f.enc.id
+	switch {
+	case f.tries > 0 && f.retry.seq == e.Seq && f.retry.part == e.Part.I:
 		id = fmt.Sprintf("%s~%d", id, f.tries)
+	case f.gap:
+		id += "~gap" // a part of the event may have used the plain id
 	}
 	f.enc.set(hdrMsgID, id)
 	return m
@@ -117,10 +121,11 @@ func (f *feed) subject(e *event.Event) string {
 	return l.subject
 }
 
-// split makes one part of e, or the gap event that stands for it. m is e whole.
-func (f *feed) split(e *event.Event, m *nats.Msg) (*nats.Msg, pos) {
+// split makes one part of e, or the gap event that stands for it. The encoder
+// holds e whole.
+func (f *feed) split(e *event.Event) (*nats.Msg, pos) {
 	const partHeader = len("ce-part: 99999999/99999999\r\n") + 2*len(".99999999")
-	head := headerSize(m.Header) + f.fence + partHeader
+	head := f.enc.head + f.fence + partHeader
 	room := f.limit - head
 	parts := f.hint
 	if parts == 0 && room >= minPiece {
@@ -164,10 +169,9 @@ func (f *feed) replace(e *event.Event) (*nats.Msg, pos) {
 		Stream: event.Edge, ContentType: event.JSON, Data: data,
 	}
 	f.ev, f.hint, f.next = nil, 0, pos{seq: e.Seq + 1}
+	f.gap = true
 	m := f.make(gap)
-	if f.tries == 0 || f.retry.seq != e.Seq {
-		f.enc.set(hdrMsgID, gap.ID()+"~gap") // a part may have used the plain id
-	}
+	f.gap = false
 	return m, pos{seq: e.Seq}
 }
 

@@ -44,8 +44,9 @@ func (b *Bus) history(ctx context.Context, r Ref, after uint64, yield func(*even
 	if err != nil {
 		return err
 	}
+	var d decoder
 	return b.scan(ctx, r.stream(), r.filter(), start, headSeq, func(s *stored) error {
-		e, err := decode(s.subject, s.header, s.data)
+		e, err := d.decode(s.subject, s.header, s.data)
 		if err != nil {
 			b.log.Warn("event not readable, left out", "stream", r.stream(), "stream_seq", s.seq, "error", err)
 			return nil

@@ -42,8 +42,9 @@ func (b *Bus) Tail(ctx context.Context, partition int, ready func(), fn func(e *
 
 func (b *Bus) tailEvents(ctx context.Context, stream, filter string, ready func(), fn func(e *event.Event, streamSeq uint64)) error {
 	t := tail{b: b, stream: stream, filter: filter, ready: ready}
+	var d decoder
 	return t.run(ctx, func(s *stored) error {
-		e, err := decode(s.subject, s.header, s.data)
+		e, err := d.decode(s.subject, s.header, s.data)
 		if err != nil {
 			b.log.Warn("event not readable, left out", "stream", stream, "stream_seq", s.seq, "error", err)
 			return nil
