@@ -29,7 +29,7 @@ type output struct {
 	failed          error // why reading or writing ended, if not by EOF or EPIPE
 
 	mu        sync.Mutex
-	inflight  []byte // what is being written to the parent, and not yet in the tap
+	inflight  []byte // what is being written to the parent
 	abandoned bool   // the owner has taken over
 	dropped   int64  // bytes the parent did not take, counted by the owner
 }
@@ -39,7 +39,8 @@ func newOutput(s Stream, r, w *os.File, tap *Tap) *output {
 }
 
 // pump copies until EOF, or until the read deadline that drain sets. Each read
-// is passed on in one write at once and then goes to the tap.
+// goes to the tap and is passed on in one write at once. The tap is first: what a
+// host writes in answer to a line is never in the tap before that line.
 func (o *output) pump() {
 	defer close(o.done)
 	buf := o.tap.buffer()
@@ -55,10 +56,12 @@ func (o *output) pump() {
 			if limit > 0 {
 				limit -= int64(n)
 			}
+			next := o.tap.pass(o.stream, buf, n)
 			if !o.deliver(buf[:n]) {
 				return
 			}
-			buf = o.tap.pass(o.stream, buf, n)
+			o.tap.written(o.stream)
+			buf = next
 		}
 		switch {
 		case err == nil:
@@ -162,7 +165,8 @@ func (o *output) wrote(n int, lines int64, err error) {
 }
 
 // abandon takes over from a pump that is stuck writing to a parent that reads no
-// more: what it was writing and what stands in the pipe go to the tap alone. The
+// more: what it was writing is in the tap already, and what stands in the pipe
+// goes to the tap alone. The
 // stuck goroutine ends with its write, at the latest with the process. abandon
 // reports false if the pump ended by itself.
 func (o *output) abandon() bool {
@@ -176,9 +180,7 @@ func (o *output) abandon() bool {
 		case <-tick.C:
 		}
 	}
-	if o.inflight != nil {
-		o.rescue(o.inflight)
-	}
+	o.dropped += int64(len(o.inflight))
 	o.r.SetReadDeadline(time.Time{})
 	buf := make([]byte, readSize)
 	for left := pending(o.r); left > 0; {

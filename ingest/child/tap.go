@@ -79,6 +79,7 @@ type lane struct {
 	dropping              bool
 	dropped, droppedLines int64 // not yet told to the reader
 	total, totalLines     int64
+	writing               []byte // a buffer in the queue that its pump still writes from
 }
 
 func newTap(limit int, off bool) *Tap {
@@ -138,15 +139,32 @@ func (t *Tap) buffer() []byte {
 	return make([]byte, readSize)
 }
 
-// takeBack keeps a read buffer for use again. t.mu is held.
+// takeBack keeps a read buffer for use again, unless a pump is still writing
+// from it. t.mu is held.
 func (t *Tap) takeBack(b []byte) {
-	if b != nil && len(t.spare) < spares {
-		t.spare = append(t.spare, b)
+	if b == nil || len(t.spare) >= spares {
+		return
 	}
+	for _, l := range t.lane {
+		if l.writing != nil && &l.writing[0] == &b[0] {
+			return
+		}
+	}
+	t.spare = append(t.spare, b)
+}
+
+// written says that the buffer last passed is no longer written from.
+func (t *Tap) written(s Stream) {
+	if t.off {
+		return
+	}
+	t.mu.Lock()
+	t.lane[s].writing = nil
+	t.mu.Unlock()
 }
 
 // pass queues the first n bytes of the read buffer buf and returns the buffer
-// to read into next.
+// to read into next. Until written is called the caller may still read buf.
 func (t *Tap) pass(s Stream, buf []byte, n int) []byte {
 	if t.off {
 		return buf
@@ -155,7 +173,11 @@ func (t *Tap) pass(s Stream, buf []byte, n int) []byte {
 		t.add(Chunk{Stream: s, Data: buf[:n]}, nil)
 		return buf
 	}
-	if !t.add(Chunk{Stream: s, Data: buf[:n]}, buf) {
+	t.mu.Lock()
+	t.lane[s].writing = buf
+	kept := t.locked(Chunk{Stream: s, Data: buf[:n]}, buf)
+	t.mu.Unlock()
+	if !kept {
 		return buf
 	}
 	return t.buffer()
