@@ -207,7 +207,7 @@ var scenarios = map[string]scenario{
 			}
 			a.settled()
 		},
-		facts:   []string{"written", "acked", "written", "settled"},
+		facts:   []string{"written", "acked", "written", "acked", "settled"}, // a second interrupt follows
 		verdict: "interrupted",
 	},
 }
