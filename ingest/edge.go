@@ -99,7 +99,8 @@ func newEdge(o Options) (*edge, error) {
 		Dialect: string(d), Labels: o.Labels, Version: o.Version, Source: o.Source,
 	})}
 	e.spool, err = spool.Create(o.SpoolRoot, meta, spool.Options{
-		RunCap: o.SpoolRunMax, TotalCap: o.SpoolMax, Retain: 2 * o.SyncInterval, SyncEvery: 5 * time.Second,
+		RunCap: o.SpoolRunMax, TotalCap: o.SpoolMax, SegmentSize: segmentSize(o.SpoolRunMax),
+		Retain: 2 * o.SyncInterval, SyncEvery: 5 * time.Second,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the spool: %w", err)
@@ -120,6 +121,10 @@ func newEdge(o Options) (*edge, error) {
 	e.ship = newShipper(e, bus.Ref{Tenant: o.Tenant, Run: e.id, Partition: part})
 	return e, nil
 }
+
+// segmentSize is that of a run's spool files: room comes back one file at a
+// time, so a small bound needs small ones.
+func segmentSize(limit int64) int64 { return min(max(limit/8, 64<<10), 16<<20) }
 
 // Run wraps one child until it has ended and returns how. Signals to the process
 // are passed on. The error is one of starting: afterwards nothing that goes

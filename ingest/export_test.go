@@ -1,8 +1,11 @@
 package ingest
 
 import (
+	"context"
 	"testing"
 	"time"
+
+	"github.com/cbcast/cbcast/ingest/child"
 )
 
 // SetSecondAfter shortens the wait before a second interrupt for one test.
@@ -15,4 +18,49 @@ func set(tb testing.TB, p *time.Duration, d time.Duration) {
 	old := *p
 	*p = d
 	tb.Cleanup(func() { *p = old })
+}
+
+// AwaitQuiet lets the time pass after which a held EOF could be passed on: that
+// nothing happens has no event.
+func AwaitQuiet(tb testing.TB) {
+	tb.Helper()
+	<-time.After(quiet + quiet/4)
+}
+
+// Watched is a recorder under a watchdog, without a process.
+type Watched struct {
+	tb testing.TB
+	e  *edge
+	w  *watchdog
+}
+
+// NewWatched starts the watch over p.
+func NewWatched(tb testing.TB, o Options, p endable) *Watched {
+	tb.Helper()
+	e, err := newEdge(o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	e.started(1)
+	w := newWatchdog(e.rec, p, &e.o)
+	w.start(context.Background())
+	return &Watched{tb, e, w}
+}
+
+// Run is the run's id.
+func (w *Watched) Run() string { return w.e.id }
+
+// Say records a line of the child.
+func (w *Watched) Say(line string) {
+	at, injected := time.Now(), false
+	_, _ = w.e.rec.splitters(&at, &injected)[child.Out].Write([]byte(line + "\n"))
+}
+
+// Stop ends the watch and the spool.
+func (w *Watched) Stop() string {
+	ended := w.w.stop()
+	if err := w.e.spool.Close(); err != nil {
+		w.tb.Fatal(err)
+	}
+	return ended
 }
