@@ -24,7 +24,9 @@ func (s *State) assistant(e *event.Event, f *dialect.Frame) {
 			if r == nil {
 				continue
 			}
-			said := strings.TrimSpace(item.Get("text").Text()) == "Interrupted by user"
+			// A long text is not that note, and decoding texts would be most of
+			// the fold's cost.
+			said := len(item) < 1<<10 && strings.TrimSpace(item.Get("text").Text()) == "Interrupted by user"
 			if said && s.interruptSince(r.first) != nil {
 				r.cut, r.text = true, false
 			} else if r.cut {
@@ -66,7 +68,10 @@ func (s *State) user(e *event.Event, f *dialect.Frame) {
 		}
 		results++
 		s.askToolResult(boundID(item.Get("tool_use_id").Text()), e.Seq)
-		if id := dialect.AgentTask(item.Get("content")); id != "" && s.dialect == dialect.CBC {
+		if s.dialect != dialect.CBC {
+			continue
+		}
+		if id := dialect.AgentTask(item.Get("content")); id != "" {
 			s.joinAgent(boundID(id), boundID(item.Get("tool_use_id").Text()))
 		}
 	}
