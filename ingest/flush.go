@@ -88,18 +88,16 @@ func (f *flusher) open(ctx context.Context, root, id string, syncInterval time.D
 }
 
 func (f *flusher) flush(ctx context.Context) error {
-	has, err := f.has(ctx)
+	has, final, err := f.has(ctx)
 	if err != nil {
 		return err
 	}
-	if f.s.Shipped() && has >= f.s.Last() {
+	if f.s.Shipped() && final {
 		return nil
 	}
 	f.worked = true
-	if !f.s.Ended() {
-		if err := f.complete(has); err != nil {
-			return fmt.Errorf("complete the run: %w", err)
-		}
+	if err := f.complete(has, final); err != nil {
+		return fmt.Errorf("complete the run: %w", err)
 	}
 	p := bus.Publisher{Bus: f.bus, Ref: f.ref, Source: source{f.s}, Log: f.log, Resumed: true}
 	if err := p.Run(ctx); err != nil {
@@ -117,37 +115,42 @@ func (f *flusher) flush(ctx context.Context) error {
 	return nil
 }
 
-// has asks what the bus has of the run. A power loss may have left less here:
-// then the spool goes on behind it.
-func (f *flusher) has(ctx context.Context) (uint64, error) {
+// has asks what the bus has of the run, and whether that is all of it. A power
+// loss may have left less here: then the spool goes on behind it.
+func (f *flusher) has(ctx context.Context) (seq uint64, final bool, err error) {
 	e, _, err := f.bus.Last(ctx, f.ref)
 	if errors.Is(err, bus.ErrNotFound) {
-		return 0, nil
+		return 0, false, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("ask the bus: %w", err)
+		return 0, false, fmt.Errorf("ask the bus: %w", err)
 	}
 	if e.Seq > f.s.Last() {
 		f.s.Advance(e.Seq)
 	}
-	if e.Type == event.TypeExited && e.Seq == f.s.Last() && !f.s.Ended() {
-		f.worked = true
-		return e.Seq, f.s.End()
-	}
-	return e.Seq, nil
+	return e.Seq, e.Type == event.TypeExited && e.Seq == f.s.Last(), nil
 }
 
-// complete adds what a dead edge could not say: what is lost of its spool, the
+// complete makes sure that the run has its last event, here or on the bus. If
+// not it adds what a dead edge could not say: what is lost of its spool, the
 // commands whose fate nobody knows, and its end. has is what the bus has.
-func (f *flusher) complete(has uint64) error {
+func (f *flusher) complete(has uint64, final bool) error {
 	x := event.Exited{Reason: "edge_died", FlushedLater: true}
-	if n := f.s.Last(); n > 0 {
-		if e, ok, err := (source{f.s}).Event(n); err == nil && ok && n > has {
-			if e.Type == event.TypeExited {
-				return f.s.End()
-			}
+	e, ok, err := source{f.s}.Event(max(1, f.s.Last()))
+	if ok && err == nil {
+		final = final || e.Type == event.TypeExited
+		if f.s.Last() > has {
 			x.LastEventTime, x.DurationMS = &e.Time, max(0, e.Time.Sub(f.s.Meta().Created).Milliseconds())
 		}
+	}
+	switch {
+	case final && f.s.Ended():
+		return nil
+	case final:
+		return f.s.End()
+	}
+	if err := f.s.Reopen(); err != nil {
+		return err
 	}
 	d := f.damage
 	if f.damaged {

@@ -559,7 +559,7 @@ func edgeProcess() int {
 		Config: ingest.Config{Tenant: "acme", ExitFlush: time.Second, SpoolRunMax: 1 << 30, SpoolMax: -1, CaptureStdin: "control", PresenceTTL: 2 * time.Second},
 		Argv:   append([]string{path}, o.Args...), Env: []string{roleEnv + "=puppet", socketEnv + "=" + o.Socket},
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, SpoolRoot: o.Spool, Key: []byte("0123456789abcdef"),
-		Partitions: 1, Version: "test", Labels: map[string]string{"cirepo": "a/b"}, Log: slog.New(slog.DiscardHandler),
+		Partitions: 1, Version: "test", SyncInterval: time.Hour, Log: slog.New(slog.DiscardHandler),
 		OnStart: func(id string) { fmt.Fprintln(os.NewFile(3, "id"), id) },
 	}
 	if o.URL != "" {

@@ -249,6 +249,23 @@ func (s *Spool) End() error {
 	return nil
 }
 
+// Reopen takes End back, for a flusher that finds the run's last words missing:
+// damage or a power loss may take them and leave the mark.
+func (s *Spool) Reopen() error {
+	s.wmu.Lock()
+	defer s.wmu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	if err := os.Remove(filepath.Join(s.dir, endedName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("reopen: %w", err)
+	}
+	s.ended = false
+	return nil
+}
+
 // Close writes the cursor, ends what runs beside the caller and gives the lock
 // up. The files stay. Readers that wait get ErrClosed.
 func (s *Spool) Close() error {
