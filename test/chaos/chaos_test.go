@@ -147,8 +147,14 @@ func (s *storm) publish(wg *sync.WaitGroup, run string, over <-chan struct{}) {
 			}
 			// Bursts and trickles; sometimes nothing for a while. No run is far
 			// ahead of the stream, so that every fault meets all of them.
-			if n := uint64(rand.IntN(60)); g.behind() < 20_000 {
-				g.grow(n*n/30, false)
+			// On a slow machine the faults take longer than the frames.
+			n := uint64(rand.IntN(60))
+			n = n * n / 30
+			if g.last() > 3*share {
+				n = 1
+			}
+			if g.behind() < 20_000 {
+				g.grow(n, false)
 			}
 			if !pause(s.ctx, rand.N(100*time.Millisecond)) {
 				return
