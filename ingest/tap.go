@@ -81,8 +81,8 @@ func (e *edge) importLines(ctx context.Context, r io.Reader) error {
 		if err != nil {
 			return err
 		}
-		// A file is read faster than a bus takes it: wait while the spool is
-		// more than half full, rather than count events as lost.
+		// A file is read faster than a bus takes it: wait, rather than count
+		// events as lost.
 		if err := e.waitRoom(ctx); err != nil {
 			return err
 		}
@@ -93,13 +93,14 @@ func (e *edge) importLines(ctx context.Context, r io.Reader) error {
 // roomEvery is how often an import looks whether the bus has caught up.
 const roomEvery = 20 * time.Millisecond
 
-// waitRoom returns when less than half of the run's spool awaits its
-// acknowledgement, or there is nobody to wait for.
+// waitRoom returns when less than an eighth of the run's spool awaits its
+// acknowledgement, or there is nobody to wait for. Acknowledged files and one
+// more read have room beside that.
 func (e *edge) waitRoom(ctx context.Context) error {
 	for {
 		st := e.spool.Stats()
 		kept := max(1, st.Last+1-min(st.First, st.Last))
-		if open := st.Bytes / int64(kept) * int64(st.Last-st.Acked); open < e.o.SpoolRunMax/2 {
+		if open := st.Bytes / int64(kept) * int64(st.Last-st.Acked); open < e.o.SpoolRunMax/8 {
 			return nil
 		}
 		select {
