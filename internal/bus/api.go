@@ -30,7 +30,7 @@ func (b *Bus) ask(ctx context.Context, subject string, req, v any) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel, fault := l.call(ctx)
 	defer cancel()
 	var body []byte
 	if req != nil {
@@ -40,7 +40,7 @@ func (b *Bus) ask(ctx context.Context, subject string, req, v any) error {
 	}
 	m, err := l.nc.RequestWithContext(ctx, apiRoot+subject, body)
 	if err != nil {
-		return asErr(ctx, err)
+		return fault(err)
 	}
 	var failed struct {
 		Error *apiError `json:"error"`
@@ -107,11 +107,11 @@ func (b *Bus) direct(ctx context.Context, stream string, req getRequest) (*store
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel, fault := l.call(ctx)
 	defer cancel()
 	m, err := l.nc.RequestWithContext(ctx, apiRoot+"DIRECT.GET."+stream, body)
 	if err != nil {
-		return nil, fmt.Errorf("get from %s: %w", stream, asErr(ctx, err))
+		return nil, fmt.Errorf("get from %s: %w", stream, fault(err))
 	}
 	return fromDirect(stream, m)
 }
@@ -135,11 +135,11 @@ func (b *Bus) publish(ctx context.Context, m *nats.Msg) (pubAck, error) {
 	if err != nil {
 		return pubAck{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel, fault := l.call(ctx)
 	defer cancel()
 	r, err := l.nc.RequestMsgWithContext(ctx, m)
 	if err != nil {
-		return pubAck{}, asErr(ctx, err)
+		return pubAck{}, fault(err)
 	}
 	var a pubAck
 	if err := json.Unmarshal(r.Data, &a); err != nil {

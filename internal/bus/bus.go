@@ -71,6 +71,23 @@ func (l *link) with(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, func() { stop(); cancel(nil) }
 }
 
+// call returns the context of one question, and a function that gives an error
+// of it its place: the caller's end, the connection's, or no answer in time.
+func (l *link) call(ctx context.Context) (context.Context, context.CancelFunc, func(error) error) {
+	lctx, end := l.with(ctx)
+	qctx, cancel := context.WithTimeout(lctx, requestTimeout)
+	fault := func(err error) error {
+		switch {
+		case err != nil && ctx.Err() == nil && l.ctx.Err() != nil:
+			return errBroken
+		case err != nil && ctx.Err() == nil && qctx.Err() != nil:
+			return fmt.Errorf("%w: no answer for %v", ErrUnavailable, requestTimeout)
+		}
+		return asErr(ctx, err)
+	}
+	return qctx, func() { cancel(); end() }, fault
+}
+
 // errBroken is the cause of a context that ended with its connection.
 var errBroken = fmt.Errorf("%w: connection lost", ErrUnavailable)
 
@@ -169,7 +186,7 @@ func (b *Bus) MaxPayload() int {
 func (b *Bus) link(ctx context.Context) (*link, error) {
 	for {
 		b.mu.Lock()
-		l, won, closed, err := b.cur, b.came, b.closed, b.err
+		l, won, closed := b.cur, b.came, b.closed
 		b.mu.Unlock()
 		switch {
 		case closed:
@@ -180,10 +197,10 @@ func (b *Bus) link(ctx context.Context) (*link, error) {
 		select {
 		case <-won:
 		case <-ctx.Done():
-			if err == nil {
-				err = context.Cause(ctx)
+			if _, err := b.now(); err != nil {
+				return nil, err
 			}
-			return nil, fmt.Errorf("%w: no connection: %v", ErrUnavailable, err)
+			return nil, fmt.Errorf("%w: %v", ErrUnavailable, context.Cause(ctx))
 		}
 	}
 }

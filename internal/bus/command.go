@@ -142,8 +142,10 @@ func (b *Bus) FindCommand(ctx context.Context, id string) (Command, error) {
 // Commands calls fn for each command to the run, in order and each once, those
 // stored before the call included, until ctx ends; it returns its cause. Expired
 // ones are given as well: that is the edge's fact to state. The bus may come and
-// go. After [ErrEpoch] within, what is on the new stream is given from its
-// beginning, so a command may be seen twice; the caller knows the ids.
+// go. When the stream was made anew, what is on it is given from its beginning,
+// which may include commands given before if it was restored from a backup; the
+// caller knows the ids. An edge needs the right to create a consumer with its
+// own filter, and nothing else of the API.
 func (b *Bus) Commands(ctx context.Context, tenant, run string, fn func(Command)) error {
 	w := commandReader{b: b, tenant: tenant, run: run, fn: fn}
 	for failed := 0; ; {
@@ -173,7 +175,7 @@ type commandReader struct {
 	tenant, run string
 	fn          func(Command)
 	last        uint64    // stream sequence of the command given last
-	created     time.Time // of the stream, 0 before the first
+	stamp       time.Time // when that one was stored
 }
 
 // read waits for hints and catches up after each, and at once, until the
@@ -193,9 +195,10 @@ func (w *commandReader) read(ctx context.Context, l *link, failed *int) error {
 		}
 		*failed = 0
 		select {
-		case <-hints:
+		case h := <-hints:
+			w.hint(h)
 			for len(hints) > 0 {
-				<-hints
+				w.hint(<-hints)
 			}
 		case <-check.C:
 		case <-l.ctx.Done():
@@ -206,13 +209,27 @@ func (w *commandReader) read(ctx context.Context, l *link, failed *int) error {
 	}
 }
 
+// hint looks at a wake-up copy. A command stored later than the one given last
+// but with no higher sequence is on a stream that was made anew.
+func (w *commandReader) hint(m *nats.Msg) {
+	seq, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
+	if err != nil {
+		return
+	}
+	at, err := time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer))
+	if err == nil && seq <= w.last && at.After(w.stamp) {
+		w.b.log.Warn("the command stream began anew", "run", w.run, "after", w.last, "at", seq)
+		w.last = 0
+	}
+}
+
 // catchUp gives every command behind w.last that the stream has. The consumer's
 // create subject carries its name and filter, so that a server can permit an
 // edge its own commands and no others.
 func (w *commandReader) catchUp(ctx context.Context, l *link) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	qctx, cancel, fault := l.call(ctx)
 	defer cancel()
-	cons, err := l.js.CreateConsumer(ctx, subject.CommandStream, jetstream.ConsumerConfig{
+	cons, err := l.js.CreateConsumer(qctx, subject.CommandStream, jetstream.ConsumerConfig{
 		Name:              nuid.Next(),
 		FilterSubject:     subject.CommandFilter(w.tenant, w.run),
 		AckPolicy:         jetstream.AckNonePolicy,
@@ -223,12 +240,12 @@ func (w *commandReader) catchUp(ctx context.Context, l *link) error {
 		Replicas:          1,
 	})
 	if err != nil {
-		return asErr(ctx, fmt.Errorf("read commands: %w", err))
+		return fmt.Errorf("read commands: %w", fault(err))
 	}
 	for pending := cons.CachedInfo().NumPending; pending > 0; {
 		batch, err := cons.FetchNoWait(maxHints)
 		if err != nil {
-			return asErr(ctx, fmt.Errorf("read commands: %w", err))
+			return fmt.Errorf("read commands: %w", fault(err))
 		}
 		got := uint64(0)
 		for m := range batch.Messages() {
@@ -237,7 +254,7 @@ func (w *commandReader) catchUp(ctx context.Context, l *link) error {
 				return err
 			}
 			got++
-			w.last = meta.Sequence.Stream
+			w.last, w.stamp = meta.Sequence.Stream, meta.Timestamp
 			c, err := commandOf(&stored{subject: m.Subject(), header: nats.Header(m.Headers()), data: m.Data()})
 			if err != nil {
 				w.b.log.Warn("command not readable, left out", "stream_seq", w.last, "error", err)
@@ -246,7 +263,7 @@ func (w *commandReader) catchUp(ctx context.Context, l *link) error {
 			w.fn(c)
 		}
 		if err := batch.Error(); err != nil {
-			return asErr(ctx, fmt.Errorf("read commands: %w", err))
+			return fmt.Errorf("read commands: %w", fault(err))
 		}
 		if got == 0 {
 			break // expired meanwhile

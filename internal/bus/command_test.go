@@ -112,6 +112,10 @@ func TestCommandsArriveOnceInOrder(t *testing.T) {
 	for i := range 5 {
 		want(fmt.Sprint("away", i))
 	}
+	api(t, b, "STREAM.DELETE.CMD", nil, nil)
+	ensure(t, b)
+	send(t, b, command("anew")) // its sequence is 1
+	want("anew")
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("Commands = %v", err)

@@ -27,6 +27,7 @@ type proxy struct {
 	mu    sync.Mutex
 	edit  func(subject string, payload []byte) []byte
 	conns map[net.Conn]bool // of clients
+	stuck chan struct{}     // while not nil, nothing from publishers is read; closed at its end
 	late  time.Duration     // how much later the server gets what a cut connection had sent
 }
 
@@ -59,6 +60,19 @@ func (p *proxy) setEdit(f func(subject string, payload []byte) []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.edit = f
+}
+
+// setStuck makes the proxy take nothing more from clients than one message each,
+// until it is unset.
+func (p *proxy) setStuck(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if on {
+		p.stuck = make(chan struct{})
+	} else {
+		close(p.stuck)
+		p.stuck = nil
+	}
 }
 
 // cut breaks every connection. What clients had sent arrives later.
@@ -137,6 +151,12 @@ func (p *proxy) upstream(s, c net.Conn) {
 		}
 		if err != nil {
 			break
+		}
+		p.mu.Lock()
+		stuck := p.stuck
+		p.mu.Unlock()
+		if stuck != nil && n == len(b) { // in the middle of much
+			<-stuck
 		}
 	}
 	broken.Store(true)

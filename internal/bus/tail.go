@@ -119,11 +119,11 @@ func (t *tail) consume(ctx context.Context, l *link, fn func(*stored) error) err
 	if t.snapshot && !t.started {
 		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverLastPerSubjectPolicy, 0
 	}
-	rctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	rctx, cancel, fault := l.call(ctx)
 	defer cancel()
 	cons, err := l.js.CreateConsumer(rctx, t.stream, cfg)
 	if err != nil {
-		return asErr(ctx, fmt.Errorf("read %s: %w", t.stream, err))
+		return fmt.Errorf("read %s: %w", t.stream, fault(err))
 	}
 	it, err := cons.Messages(jetstream.PullMaxMessagesWithBytesLimit(tailMessages, tailBytes),
 		jetstream.PullHeartbeat(tailHeartbeat), jetstream.PullExpiry(tailForget/2))
