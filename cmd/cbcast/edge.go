@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/cbcast/cbcast/ingest"
 	"github.com/cbcast/cbcast/internal/natsd"
@@ -25,8 +26,17 @@ func (a *app) edgeOptions(log *slog.Logger) (ingest.Options, error) {
 	return ingest.Options{
 		Config: a.cfg.Edge, Env: childEnviron(a.environ), SpoolRoot: a.spoolRoot(), Key: key,
 		Partitions: a.cfg.Partitions, Labels: ingest.CILabels(environMap(a.environ)), Version: version(),
-		SyncInterval: natsd.DefaultSyncInterval, Log: log,
+		SyncInterval: a.syncInterval(), Log: log,
 	}, nil
+}
+
+// syncInterval is how long the store may keep acknowledged events in memory: the
+// hub's own setting, or nats-server's default where the server is another's.
+func (a *app) syncInterval() time.Duration {
+	if a.cfg.Bus.URL != "" {
+		return 2 * time.Minute
+	}
+	return natsd.DefaultSyncInterval
 }
 
 func (a *app) spoolRoot() string { return filepath.Join(a.cfg.StateDir, "spool") }

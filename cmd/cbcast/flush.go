@@ -10,7 +10,6 @@ import (
 	"github.com/cbcast/cbcast/ingest"
 	"github.com/cbcast/cbcast/ingest/spool"
 	"github.com/cbcast/cbcast/internal/bus"
-	"github.com/cbcast/cbcast/internal/natsd"
 )
 
 func newFlush(a *app) *cobra.Command {
@@ -45,7 +44,7 @@ Exit codes: 0 everything is on the bus   4 something is left`,
 
 func (a *app) flush(ctx context.Context, b *bus.Bus, log *slog.Logger) error {
 	left := 0
-	err := ingest.Flush(ctx, a.spoolRoot(), b, natsd.DefaultSyncInterval, log, func(f ingest.Flushed) {
+	err := ingest.Flush(ctx, a.spoolRoot(), b, a.syncInterval(), log, func(f ingest.Flushed) {
 		if f.Err != nil {
 			left++
 			fmt.Fprintf(a.io.out, "%s  left in the spool: %v\n", f.Run, f.Err)

@@ -115,8 +115,10 @@ func frameSummary(f dialect.Frame) string {
 	if f.Subtype == "" {
 		return ""
 	}
-	parts := []string{f.Get("task_id").Text(), f.Get("workflow_name").Text(), f.Get("description").Text(),
-		f.Get("patch").Get("status").Text(), f.Get("status").Text(), f.Get("summary").Text()}
+	parts := []string{
+		f.Get("task_id").Text(), f.Get("workflow_name").Text(), f.Get("description").Text(),
+		f.Get("patch").Get("status").Text(), f.Get("status").Text(), f.Get("summary").Text(),
+	}
 	return short(strings.Join(compact(parts), "  "))
 }
 

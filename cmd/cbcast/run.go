@@ -129,29 +129,38 @@ func (a *app) runExit(o runOptions, out ingest.Outcome) error {
 		return &exitError{exitIncomplete, fmt.Errorf("run %s: not all events are on the bus; run cbcast flush", out.Run)}
 	}
 	if o.exit == exitVerdict && out.State != nil {
-		if code, ok := verdictCode(out.State.Verdict().Verdict); ok {
-			if code == exitOK {
-				return nil
-			}
-			if code != exitInterrupt || out.Result.Signal == 0 {
-				return &exitError{code: code}
-			}
+		// A signal that was passed on is repeated, whatever it interrupted.
+		code, ok := verdictCode(out.State.View(), dialect.OutputOf(o.argv))
+		if ok && (code != exitInterrupt || out.Result.Signal == 0) {
+			return bare(code)
 		}
 	}
 	if out.Result.Signal != 0 {
 		a.signal = out.Result.Signal
 		return nil
 	}
-	if out.Result.Code != 0 {
-		return &exitError{code: out.Result.Code}
-	}
-	return nil
+	return bare(out.Result.Code)
 }
 
-// verdictCode is the exit code of a verdict; false where there is none.
-func verdictCode(v run.Verdict) (int, bool) {
-	switch v {
+// bare is an exit code without a message.
+func bare(code int) error {
+	if code == exitOK {
+		return nil
+	}
+	return &exitError{code: code}
+}
+
+// verdictCode is the exit code of a run's verdict; false where there is none. An
+// agent that was started and did not do anything has not succeeded.
+func verdictCode(v run.View, out dialect.Output) (int, bool) {
+	if v.Verdict == nil {
+		return 0, false
+	}
+	switch v.Verdict.Verdict {
 	case run.Success:
+		if len(v.Turns) == 0 && out == dialect.OutputStream {
+			return exitDenied, true
+		}
 		return exitOK, true
 	case run.Failed:
 		return exitFailed, true

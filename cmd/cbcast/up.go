@@ -14,7 +14,6 @@ import (
 	"github.com/cbcast/cbcast/ingest"
 	"github.com/cbcast/cbcast/ingest/spool"
 	"github.com/cbcast/cbcast/internal/bus"
-	"github.com/cbcast/cbcast/internal/natsd"
 )
 
 // flushEvery is how often up looks for spools whose edge is gone.
@@ -67,7 +66,7 @@ func (a *app) flushLoop(ctx context.Context, b *bus.Bus, log *slog.Logger) {
 	t := time.NewTicker(flushEvery)
 	defer t.Stop()
 	for {
-		err := ingest.Flush(ctx, a.spoolRoot(), b, natsd.DefaultSyncInterval, log, func(f ingest.Flushed) {
+		err := ingest.Flush(ctx, a.spoolRoot(), b, a.syncInterval(), log, func(f ingest.Flushed) {
 			if f.Err != nil {
 				log.Warn("spool not shipped", "run", f.Run, "error", f.Err)
 			} else {
@@ -75,7 +74,7 @@ func (a *app) flushLoop(ctx context.Context, b *bus.Bus, log *slog.Logger) {
 			}
 		})
 		if err == nil {
-			_, err = spool.Sweep(a.spoolRoot(), 2*natsd.DefaultSyncInterval, time.Now())
+			_, err = spool.Sweep(a.spoolRoot(), 2*a.syncInterval(), time.Now())
 		}
 		if err != nil && ctx.Err() == nil {
 			log.Warn("flush", "error", err)
