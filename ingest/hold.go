@@ -19,8 +19,7 @@ func (o *Options) holds(d dialect.Name) bool {
 	if !o.HoldStdin {
 		return false
 	}
-	switch dialect.OutputOf(o.Argv) {
-	case dialect.OutputText, dialect.OutputJSON:
+	if out := dialect.OutputOf(o.Argv); out == dialect.OutputText || out == dialect.OutputJSON {
 		return false
 	}
 	return readsStream(o.Argv) || d == dialect.Unknown

@@ -472,7 +472,8 @@ func TestCILabels(t *testing.T) {
 	}{
 		{"none", map[string]string{"CI": "true", "GITHUB_SHA": "x"}, nil},
 		{
-			"github", map[string]string{
+			"github",
+			map[string]string{
 				"GITHUB_ACTIONS": "true", "GITHUB_REPOSITORY": "a/b", "GITHUB_RUN_ID": "7", "GITHUB_SERVER_URL": "https://h", "GITHUB_TOKEN": "secret",
 			},
 			map[string]string{"ciprovider": "github", "cirepo": "a/b", "cirun": "7", "ciurl": "https://h/a/b/actions/runs/7"},

@@ -172,9 +172,20 @@ func TestCursor(t *testing.T) {
 		query, header string
 		set           bool
 	}{
-		{query: "?after=abc"}, {query: "?after=-1"}, {query: "?after=18446744073709551616"}, {query: "?after="}, {query: "?after=1.0"},
-		{query: "?after=0x1"}, {query: "?after=%201"}, {query: "?after=1&after=2"}, {query: "?after_seq=x"}, {query: "?after=%EF%BC%91"},
-		{header: "", set: true}, {header: "abc", set: true}, {header: "-1", set: true}, {header: "18446744073709551616", set: true},
+		{query: "?after=abc"},
+		{query: "?after=-1"},
+		{query: "?after=18446744073709551616"},
+		{query: "?after="},
+		{query: "?after=1.0"},
+		{query: "?after=0x1"},
+		{query: "?after=%201"},
+		{query: "?after=1&after=2"},
+		{query: "?after_seq=x"},
+		{query: "?after=%EF%BC%91"},
+		{header: "", set: true},
+		{header: "abc", set: true},
+		{header: "-1", set: true},
+		{header: "18446744073709551616", set: true},
 		{query: "?after=1", header: "run-2/5", set: true},
 	}
 	for _, c := range bad {
@@ -192,9 +203,14 @@ func TestCursor(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ query, header, want string }{
-		{"?after=7", "", "8 9 10"}, {"?after_seq=7", "", "8 9 10"}, {"?after=8&after_seq=1", "", "9 10"}, {"?after=1", "8", "9 10"},
-		{"?after=00000000000000000009", "", "10"}, {"?after=0", "", "1 2 3 4 5 6 7 8 9 10"},
-		{"", "50", "reset 1 2 3 4 5 6 7 8 9 10"}, {"", "18446744073709551615", "reset 1 2 3 4 5 6 7 8 9 10"},
+		{"?after=7", "", "8 9 10"},
+		{"?after_seq=7", "", "8 9 10"},
+		{"?after=8&after_seq=1", "", "9 10"},
+		{"?after=1", "8", "9 10"},
+		{"?after=00000000000000000009", "", "10"},
+		{"?after=0", "", "1 2 3 4 5 6 7 8 9 10"},
+		{"", "50", "reset 1 2 3 4 5 6 7 8 9 10"},
+		{"", "18446744073709551615", "reset 1 2 3 4 5 6 7 8 9 10"},
 	} {
 		h := map[string]string{}
 		if c.header != "" {

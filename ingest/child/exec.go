@@ -64,7 +64,7 @@ func Exec(path string, argv, env []string) error {
 func Reraise(sig syscall.Signal) int {
 	prepareDeath(sig)
 	syscall.Kill(os.Getpid(), sig)
-	time.Sleep(reraiseWait)
+	time.Sleep(reraiseWait) //nolint:forbidigo // nothing follows the signal
 	return 128 + int(sig)
 }
 

@@ -50,7 +50,7 @@ func (s *stdin) inject(ctx context.Context, line []byte) error {
 			why = ErrMidLine
 		}
 		right := s.right
-		if why != ErrNotRead {
+		if !errors.Is(why, ErrNotRead) {
 			right = nil
 		}
 		select {
@@ -102,7 +102,7 @@ func (s *stdin) writeLine(ctx context.Context, line []byte) error {
 		return nil
 	case errors.Is(err, os.ErrDeadlineExceeded) && n > 0:
 		s.wg.Go(func() {
-			s.w.Write(line[n:]) // ends at the child's exit at the latest
+			_, _ = s.w.Write(line[n:]) // ends at the child's exit at the latest
 			<-s.right
 		})
 		return fmt.Errorf("%w: %w", ErrPartial, context.Cause(ctx))

@@ -71,7 +71,7 @@ func (o *output) pump() {
 			limit = pending(o.r)
 			o.r.SetReadDeadline(time.Time{})
 		case errors.Is(err, syscall.EAGAIN): // of a Pipe: not our descriptor
-			await(o.r, unix.POLLIN, nil)
+			_ = await(o.r, unix.POLLIN, nil)
 		case err == io.EOF:
 			o.stats.EOF, limit = true, 0
 		default:
@@ -242,7 +242,7 @@ func await(f *os.File, events int16, wake *os.File) (err error) {
 		fds = append(fds, unix.PollFd{Fd: int32(w), Events: unix.POLLIN})
 	}
 	for {
-		if _, err = unix.Poll(fds, -1); err != unix.EINTR {
+		if _, err = unix.Poll(fds, -1); !errors.Is(err, unix.EINTR) {
 			break
 		}
 	}
@@ -289,7 +289,7 @@ func detach(f *os.File) {
 		return
 	}
 	if null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0); err == nil {
-		unix.Dup2(int(null.Fd()), fd)
+		_ = unix.Dup2(int(null.Fd()), fd)
 		null.Close()
 	}
 }

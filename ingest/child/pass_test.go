@@ -155,7 +155,7 @@ func TestSlowParent(t *testing.T) {
 	// 64 KiB in the parent's pipe, the rest in our hands and the child's pipe.
 	p := start(t, config("exit-full", "120"))
 	<-p.Exited()
-	time.Sleep(child.DrainTime + 500*time.Millisecond) // the slowness itself
+	time.Sleep(child.DrainTime + 500*time.Millisecond) //nolint:forbidigo // the slowness itself
 	if got, want := len(p.rest()), 120<<10; got != want {
 		t.Errorf("parent got %d bytes, want %d", got, want)
 	}

@@ -133,7 +133,7 @@ func (k *kin) reap() (stop func()) {
 			case <-sig:
 			}
 			for _, pid := range k.orphans() {
-				syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
+				_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
 			}
 		}
 	}()
@@ -191,7 +191,7 @@ func (k *kin) sweep(pgid int) int {
 			if time.Now().After(end) {
 				return killed
 			}
-			time.Sleep(100 * time.Microsecond) // until the kernel has killed them
+			time.Sleep(100 * time.Microsecond) //nolint:forbidigo // until the kernel has killed them
 		}
 	}
 }
@@ -239,8 +239,8 @@ func members(pgid int) int {
 // runtime's own handler would print a trace and exit with 2. No core is written;
 // it would be the wrapper's.
 func prepareDeath(sig syscall.Signal) {
-	unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
-	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // a core pattern that is a pipe has no limit
-	var dfl [32]byte                             // struct sigaction: SIG_DFL, no flags
-	unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&dfl)), 0, 8, 0, 0)
+	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
+	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // a core pattern that is a pipe has no limit
+	var dfl [32]byte                                 // struct sigaction: SIG_DFL, no flags
+	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&dfl)), 0, 8, 0, 0)
 }

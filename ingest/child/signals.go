@@ -67,7 +67,7 @@ func (p *Process) pass(s syscall.Signal) {
 	case syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT:
 		p.urge()
 	}
-	p.send(s, FromParent)
+	_ = p.send(s, FromParent)
 }
 
 // urge notes that the parent wants us to end.

@@ -75,7 +75,7 @@ func (s *stdin) shut(why error) {
 // exit is called at the child's end. It also ends writes that are under way.
 func (s *stdin) exit() {
 	s.set(func() {
-		if s.closed != ErrNoStdin {
+		if !errors.Is(s.closed, ErrNoStdin) {
 			s.closed = ErrExited
 		}
 	})
@@ -161,7 +161,7 @@ func (s *stdin) pump() {
 func (s *stdin) copy() bool {
 	buf := make([]byte, 64<<10)
 	for {
-		if err := await(s.cfg.Stdin, unix.POLLIN, s.wakeR); err == errWoken {
+		if err := await(s.cfg.Stdin, unix.POLLIN, s.wakeR); errors.Is(err, errWoken) {
 			return false
 		}
 		n, err := s.cfg.Stdin.Read(buf)

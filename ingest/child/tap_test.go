@@ -25,7 +25,7 @@ func TestTapOrder(t *testing.T) {
 	var got []string
 	for {
 		c, err := tap.Next(t.Context())
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if c.At.IsZero() {
@@ -42,7 +42,7 @@ func TestTapNextContext(t *testing.T) {
 	why := errors.New("stop")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(why)
-	if _, err := child.NewTap(0).Next(ctx); err != why {
+	if _, err := child.NewTap(0).Next(ctx); !errors.Is(err, why) {
 		t.Errorf("Next = %v, want the cause", err)
 	}
 }

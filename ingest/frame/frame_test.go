@@ -52,27 +52,45 @@ func TestSplit(t *testing.T) {
 	}{
 		{"nothing", 0, nil, nil},
 		{"empty lines", 0, []string{"\n\n", "\n"}, []got{{}, {}, {}}},
-		{"bytes that end nothing", 0,
+		{
+			"bytes that end nothing", 0,
 			[]string{"\xef\xbb\xbf{\"a\":1}\r\n\x00\xff\xfe\u2028\u2029\u0085\x0b\x0c\n"},
-			[]got{{Data: "\xef\xbb\xbf{\"a\":1}\r"}, {Data: "\x00\xff\xfe\u2028\u2029\u0085\x0b\x0c"}}},
-		{"banner before json", 0,
+			[]got{{Data: "\xef\xbb\xbf{\"a\":1}\r"}, {Data: "\x00\xff\xfe\u2028\u2029\u0085\x0b\x0c"}},
+		},
+		{
+			"banner before json", 0,
 			[]string{"🚀 Start\n• one, two\n\n{\n", "{\"type\":\"system\"}\n"},
-			[]got{{Data: "🚀 Start"}, {Data: "• one, two"}, {}, {Data: "{"}, {Data: `{"type":"system"}`}}},
+			[]got{{Data: "🚀 Start"}, {Data: "• one, two"}, {}, {Data: "{"}, {Data: `{"type":"system"}`}},
+		},
 		{"glued objects are one frame", 0, []string{"{}{}\n"}, []got{{Data: "{}{}"}}},
-		{"frame split over reads", 0,
+		{
+			"frame split over reads", 0,
 			[]string{`{"type":"result","ephemeral_5m_input_tok`, `ens":97252,"result":"caf\u00`, `e9"}`, "\n"},
-			[]got{{Data: `{"type":"result","ephemeral_5m_input_tokens":97252,"result":"caf\u00e9"}`}}},
+			[]got{{Data: `{"type":"result","ephemeral_5m_input_tokens":97252,"result":"caf\u00e9"}`}},
+		},
 		{"tail at EOF", 0, []string{"a\nb"}, []got{{Data: "a"}, {Data: "b", Cut: true}}},
 		{"cut inside a rune", 0, []string{"\xf0\x9f", "\x9a\x80\n"}, []got{{Data: "🚀"}}},
 		{"exactly max", 4, []string{"abcd\nabcd", "\n"}, []got{{Data: "abcd"}, {Data: "abcd"}}},
-		{"over max", 4, []string{"abcdefghij\nk\n"},
-			[]got{{Data: "abcd", Cut: true}, {Data: "efgh", Cut: true, Cont: true}, {Data: "ij", Cont: true}, {Data: "k"}}},
-		{"over max in small reads", 4, []string{"abc", "d", "e", "\n", "k\n"},
-			[]got{{Data: "abcd", Cut: true}, {Data: "e", Cont: true}, {Data: "k"}}},
-		{"over max at EOF", 4, []string{"abcde"},
-			[]got{{Data: "abcd", Cut: true}, {Data: "e", Cut: true, Cont: true}}},
-		{"max multiple", 2, []string{"abcd\n\n"},
-			[]got{{Data: "ab", Cut: true}, {Data: "cd", Cont: true}, {}}},
+		{
+			"over max", 4,
+			[]string{"abcdefghij\nk\n"},
+			[]got{{Data: "abcd", Cut: true}, {Data: "efgh", Cut: true, Cont: true}, {Data: "ij", Cont: true}, {Data: "k"}},
+		},
+		{
+			"over max in small reads", 4,
+			[]string{"abc", "d", "e", "\n", "k\n"},
+			[]got{{Data: "abcd", Cut: true}, {Data: "e", Cont: true}, {Data: "k"}},
+		},
+		{
+			"over max at EOF", 4,
+			[]string{"abcde"},
+			[]got{{Data: "abcd", Cut: true}, {Data: "e", Cut: true, Cont: true}},
+		},
+		{
+			"max multiple", 2,
+			[]string{"abcd\n\n"},
+			[]got{{Data: "ab", Cut: true}, {Data: "cd", Cont: true}, {}},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if diff := cmp.Diff(tt.want, split(t, tt.max, tt.writes...)); diff != "" {
@@ -93,17 +111,32 @@ func TestDrop(t *testing.T) {
 		steps []step
 		want  []got
 	}{
-		{"inside a frame", 0, []step{{write: "a\nbc"}, {n: 10, lines_: 2}, {write: "def\ng\n"}},
-			[]got{{Data: "a"}, {Data: "bc", Cut: true}, {Gap: 14, GapLines: 3}, {Data: "g"}}},
-		{"between frames", 0, []step{{write: "a\n"}, {n: 10, lines_: 2}, {write: "\ng\n"}},
-			[]got{{Data: "a"}, {Gap: 11, GapLines: 3}, {Data: "g"}}},
-		{"twice before an LF", 0, []step{{n: 5}, {write: "xyz"}, {n: 6, lines_: 1}, {write: "w\nok\n"}},
-			[]got{{Gap: 16, GapLines: 2}, {Data: "ok"}}},
-		{"at the end", 0, []step{{write: "a"}, {n: 5, lines_: 5}},
-			[]got{{Data: "a", Cut: true}, {Gap: 5, GapLines: 5}}},
+		{
+			"inside a frame", 0,
+			[]step{{write: "a\nbc"}, {n: 10, lines_: 2}, {write: "def\ng\n"}},
+			[]got{{Data: "a"}, {Data: "bc", Cut: true}, {Gap: 14, GapLines: 3}, {Data: "g"}},
+		},
+		{
+			"between frames", 0,
+			[]step{{write: "a\n"}, {n: 10, lines_: 2}, {write: "\ng\n"}},
+			[]got{{Data: "a"}, {Gap: 11, GapLines: 3}, {Data: "g"}},
+		},
+		{
+			"twice before an LF", 0,
+			[]step{{n: 5}, {write: "xyz"}, {n: 6, lines_: 1}, {write: "w\nok\n"}},
+			[]got{{Gap: 16, GapLines: 2}, {Data: "ok"}},
+		},
+		{
+			"at the end", 0,
+			[]step{{write: "a"}, {n: 5, lines_: 5}},
+			[]got{{Data: "a", Cut: true}, {Gap: 5, GapLines: 5}},
+		},
 		{"no LF follows", 0, []step{{n: 5}, {write: "abc"}}, []got{{Gap: 8}}},
-		{"after a piece", 4, []step{{write: "abcdef"}, {n: 5}, {write: "x\ny\n"}},
-			[]got{{Data: "abcd", Cut: true}, {Data: "ef", Cut: true, Cont: true}, {Gap: 7, GapLines: 1}, {Data: "y"}}},
+		{
+			"after a piece", 4,
+			[]step{{write: "abcdef"}, {n: 5}, {write: "x\ny\n"}},
+			[]got{{Data: "abcd", Cut: true}, {Data: "ef", Cut: true, Cont: true}, {Gap: 7, GapLines: 1}, {Data: "y"}},
+		},
 		{"of nothing", 0, []step{{write: "a"}, {n: 0}, {write: "b\n"}}, []got{{Data: "ab"}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -92,7 +92,6 @@ func alnum(c byte) bool {
 }
 func upper(c byte) bool   { return c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' }
 func keyByte(c byte) bool { return alnum(c) || c == '_' || c == '-' }
-func digit(c byte) bool   { return c >= '0' && c <= '9' }
 
 // token68 are the bytes of credentials in an Authorization header (RFC 9110).
 func token68(c byte) bool {

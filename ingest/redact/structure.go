@@ -152,8 +152,8 @@ func empty(v []byte) bool {
 // rule says what masks the value that path leads to, "" for nothing.
 func (w *walker) rule(path []string) (rule, part string) {
 	last := path[len(path)-1]
-	body := 2 // keys before the body of the frame
-	switch w.stream {
+	body := 2         // keys before the body of the frame
+	switch w.stream { //nolint:exhaustive // the others have no such frames
 	case event.Out:
 		if len(path) < 3 || path[0] != "response" || path[1] != "response" {
 			return "", ""

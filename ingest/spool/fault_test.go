@@ -102,7 +102,7 @@ func TestFaults(t *testing.T) {
 							}
 						} else if f.hit == 0 {
 							t.Fatalf("%s: %v", name, err)
-						} else if cause != syscall.EIO && !errors.Is(err, spool.ErrFull) {
+						} else if !errors.Is(cause, syscall.EIO) && !errors.Is(err, spool.ErrFull) {
 							t.Fatalf("%s: got %v, want ErrFull", name, err)
 						} else if cause != nil && !errors.Is(err, cause) {
 							t.Fatalf("%s: got %v, want %v in it", name, err, cause)

@@ -29,7 +29,7 @@ func acquire(path string) (*os.File, error) {
 		if !errors.Is(err, syscall.EWOULDBLOCK) || try == lockTries {
 			break
 		}
-		time.Sleep(lockPause)
+		time.Sleep(lockPause) //nolint:forbidigo // flock cannot wait for a bounded time
 	}
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		err = ErrLocked

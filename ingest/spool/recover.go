@@ -192,7 +192,7 @@ func (g *segment) load(each func(rec []byte) error) (prev uint64, bad *fault) {
 	for {
 		off := sc.off
 		rec, err := sc.next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return prev, nil
 		}
 		var seq uint64

@@ -265,8 +265,12 @@ func TestCursor(t *testing.T) {
 		b    []byte
 		want uint64
 	}{
-		{"good", good, 2}, {"beyond", far, 0}, {"short", good[:31], 0}, {"empty", nil, 0},
-		{"garbage", bytes.Repeat([]byte{7}, 32), 0}, {"flipped", append([]byte{'x'}, good[1:]...), 0},
+		{"good", good, 2},
+		{"beyond", far, 0},
+		{"short", good[:31], 0},
+		{"empty", nil, 0},
+		{"garbage", bytes.Repeat([]byte{7}, 32), 0},
+		{"flipped", append([]byte{'x'}, good[1:]...), 0},
 	} {
 		root := f.with("cursor", tt.b).store(t)
 		infos, err := spool.List(root)

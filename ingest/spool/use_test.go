@@ -189,7 +189,7 @@ func TestSyncEvery(t *testing.T) {
 			t.Fatal(err)
 		}
 		add(t, s, 100, 100)
-		time.Sleep(3 * time.Second) // of the bubble
+		time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble
 		synctest.Wait()
 		if err := s.Stats().SyncErr; err != nil {
 			t.Error(err)

@@ -50,15 +50,6 @@ const (
 	keyCount
 )
 
-// keyNames is what [Frame.Get] finds without another scan.
-var keyNames = [keyCount]string{
-	keyType: "type", keySubtype: "subtype", keySession: "session_id", keyUUID: "uuid", keyParent: "parent_tool_use_id",
-	keyTask: "task_id", keyToolUse: "tool_use_id", keyRequestID: "request_id", keyRequest: "request",
-	keyResponse: "response", keyMessage: "message", keyPatch: "patch", keyStatus: "status", keyMeta: "_meta",
-	keyIsError: "is_error", keyIsReplay: "isReplay", keyTimestamp: "__timestamp",
-	keyClaudeVersion: "claude_code_version", keyProgress: "workflow_progress", keyTasks: "tasks", keyUsage: "usage",
-}
-
 // lookup is a switch because it is faster than a map on the hot path.
 func lookup(b []byte) key {
 	switch string(b) {

@@ -34,9 +34,8 @@ func FromArgv0(path string) Name {
 // FromType returns the dialect that a ce-type names.
 func FromType(ceType string) Name {
 	name, _, _ := strings.Cut(strings.TrimPrefix(ceType, event.TypePrefix), ".")
-	switch Name(name) {
-	case Claude, CBC:
-		return Name(name)
+	if n := Name(name); n == Claude || n == CBC {
+		return n
 	}
 	return Unknown
 }

@@ -9,8 +9,9 @@ func workflowLabel(script string) string {
 	if len(script) > 64<<10 {
 		script = script[:64<<10] // meta stands at the top
 	}
-	rest, ok := script, true
+	rest := script
 	for {
+		var ok bool
 		if _, rest, ok = strings.Cut(rest, "meta"); !ok {
 			return ""
 		}

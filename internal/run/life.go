@@ -50,13 +50,11 @@ func (s *State) applyStarted(e *event.Event) {
 		return
 	}
 	s.started, s.startedAt = d, e.Time
-	switch n := dialect.Name(d.Dialect); n {
-	case dialect.Claude, dialect.CBC:
+	if n := dialect.Name(d.Dialect); n == dialect.Claude || n == dialect.CBC {
 		s.dialect = n
 	}
 	if s.started.Output == "" {
-		switch o := dialect.OutputOf(d.Argv); o {
-		case dialect.OutputText, dialect.OutputJSON:
+		if o := dialect.OutputOf(d.Argv); o == dialect.OutputText || o == dialect.OutputJSON {
 			s.started.Output = string(o)
 		}
 	}

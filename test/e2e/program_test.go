@@ -89,7 +89,7 @@ func cli(name string) string { return filepath.Join(os.Getenv(envCLIs), name) }
 // to it while it does, so that is not an error, unlike t.TempDir.
 func scratch(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "cbcast-e2e-home-") //nolint:usetesting // see above
+	dir, err := os.MkdirTemp("", "cbcast-e2e-home-")
 	if err != nil {
 		t.Fatal(err)
 	}
