@@ -49,7 +49,7 @@ func (r *Relay) checkHost(q *http.Request) *apiErr {
 			}
 		}
 	}
-	return fail(CodeBadHost, "the Host header names a host that this relay is not (CBCAST_HOSTS adds names)")
+	return fail(CodeBadHost, "the Host header names a host that this relay is not (CBCAST_RELAY_HOSTS adds names)")
 }
 
 // checkOrigin refuses pages of other origins. No Origin is no page.
@@ -67,7 +67,7 @@ func (r *Relay) checkOrigin(q *http.Request) *apiErr {
 			return nil
 		}
 	}
-	return fail(CodeBadOrigin, "a page of another origin may not do this (CBCAST_ORIGINS allows some)")
+	return fail(CodeBadOrigin, "a page of another origin may not do this (CBCAST_RELAY_ORIGINS allows some)")
 }
 
 // checkToken compares the bearer token in constant time.

@@ -13,7 +13,7 @@ import (
 	"github.com/cbcast/cbcast/internal/bus"
 )
 
-// Config is what the environment may say, each name with the prefix CBCAST_.
+// Config is what the environment may say, each name with the prefix CBCAST_RELAY_.
 // Zero values mean the defaults named here.
 type Config struct {
 	// Addr is where the relay listens. On any but a loopback address every
