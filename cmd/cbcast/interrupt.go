@@ -17,6 +17,7 @@ import (
 	"github.com/cbcast/cbcast/internal/bus"
 	"github.com/cbcast/cbcast/internal/event"
 	"github.com/cbcast/cbcast/internal/subject"
+	"github.com/cbcast/cbcast/relay"
 )
 
 func newInterrupt(a *app) *cobra.Command {
@@ -89,12 +90,13 @@ func (a *app) interrupt(ctx context.Context, b *bus.Bus, r bus.RunInfo, o interr
 	if last.Type == event.TypeExited {
 		return &exitError{exitFailed, fmt.Errorf("run %s has ended; there is nothing to interrupt", r.Run)}
 	}
+	// First, so that no command is without its audit.
+	if err := audit(ctx, b, cmd, o); err != nil {
+		return err
+	}
 	dup, err := b.SendCommand(ctx, cmd)
 	if err != nil {
 		return fmt.Errorf("send the command: %w", err)
-	}
-	if err := audit(ctx, b, cmd); err != nil {
-		return err
 	}
 	word := event.Accepted
 	if dup {
@@ -162,8 +164,15 @@ func actor() string {
 }
 
 // audit records who gave a command. It is written once, whoever repeats it.
-func audit(ctx context.Context, b *bus.Bus, c bus.Command) error {
-	data, err := json.Marshal(map[string]string{"command": c.ID, "name": c.Name, "actor": c.Actor, "from": c.From})
+func audit(ctx context.Context, b *bus.Bus, c bus.Command, o interruptOptions) error {
+	alive, err := b.Alive(ctx, c.Run)
+	if err != nil {
+		return fmt.Errorf("look for the edge: %w", err)
+	}
+	data, err := json.Marshal(relay.Audit{
+		Command: c.ID, Name: c.Name, Task: o.task, Reason: o.reason, Actor: c.Actor, From: c.From,
+		DeliverBy: c.DeliverBy, EffectBy: c.EffectBy, EdgeAlive: alive,
+	})
 	if err != nil {
 		return err
 	}
