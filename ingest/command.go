@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -194,12 +195,27 @@ func (c *commander) refusal(p *pending) string {
 		return "no_control_channel"
 	case !dialect.Supports(d, "", p.cmd.Name):
 		return fmt.Sprintf("unsupported: a %s child has no %s", d, p.cmd.Name)
-	case len(c.open) >= maxPending, len(c.known) >= maxKnown:
+	case c.waiting() >= maxPending, len(c.known) >= maxKnown:
 		return "too_many_commands"
 	case c.journal == nil:
 		return "no_journal"
 	}
 	return ""
+}
+
+// waiting counts the commands that await their effect, and forgets those that
+// await only an answer when there are as many of them.
+func (c *commander) waiting() (n int) {
+	for _, p := range c.open {
+		if !p.final {
+			n++
+		}
+	}
+	for len(c.open)-n > maxPending {
+		i := slices.IndexFunc(c.open, func(p *pending) bool { return p.final })
+		c.forget(c.open[i])
+	}
+	return n
 }
 
 // journalled is what the journal keeps of a command, for a flush that has to

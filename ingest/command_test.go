@@ -352,6 +352,37 @@ func TestCommandAtExit(t *testing.T) {
 	equal(t, "after exit", facts(evs, id), []string{"refused: already_ended"})
 }
 
+// Commands that nobody answers are bounded; each ends.
+func TestTooMany(t *testing.T) {
+	r := session(t, claude)
+	var ids []string
+	for range 66 {
+		ids = append(ids, r.command("interrupt", ""))
+	}
+	for range 64 {
+		r.request()
+	}
+	for _, id := range ids[64:] {
+		equal(t, "past the bound", r.final(id), []string{"refused: too_many_commands"})
+	}
+	r.say(claude.aborted())
+	for _, id := range ids[:64] {
+		equal(t, "facts", r.final(id), []string{written, settled})
+	}
+	// Those that only an answer is missing of are in nobody's way.
+	for range 70 {
+		r.say(claude.text("next turn"))
+		mark := claude.text("mark")
+		r.say(mark)
+		r.seen(mark)
+		id := r.command("interrupt", "")
+		r.request()
+		r.say(claude.aborted())
+		equal(t, "facts", r.final(id), []string{written, settled})
+	}
+	r.exit(0)
+}
+
 // after is a way to the bus that opens when hold is closed.
 func after(hold <-chan struct{}, dial ingest.Dialer) ingest.Dialer {
 	return func(ctx context.Context) (*bus.Bus, error) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cbcast/cbcast/ingest/child"
+	"github.com/cbcast/cbcast/internal/event"
 )
 
 // SetSecondAfter shortens the wait before a second interrupt for one test.
@@ -54,6 +55,27 @@ func (w *Watched) Run() string { return w.e.id }
 func (w *Watched) Say(line string) {
 	at, injected := time.Now(), false
 	_, _ = w.e.rec.splitters(&at, &injected)[child.Out].Write([]byte(line + "\n"))
+}
+
+// Drop records a half line, a hole behind it and the rest of a line.
+func (w *Watched) Drop(half string, n, lines int64) {
+	at, injected := time.Now(), false
+	s := w.e.rec.splitters(&at, &injected)[child.Out]
+	_, _ = s.Write([]byte(half))
+	s.Drop(n, lines)
+	_, _ = s.Write([]byte("rest\n"))
+}
+
+// Idle reports whether a held EOF may be passed on, once the parent has ended.
+func (w *Watched) Idle() bool {
+	w.e.rec.stdinEnded(time.Now())
+	return w.e.rec.idle()
+}
+
+// Close records the end of the run.
+func (w *Watched) Close() {
+	w.e.close(event.Exited{}, true)
+	w.Stop()
 }
 
 // Stop ends the watch and the spool.

@@ -7,12 +7,16 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/cbcast/cbcast/ingest/spool"
 	"github.com/cbcast/cbcast/internal/bus"
 	"github.com/cbcast/cbcast/internal/event"
 	"github.com/cbcast/cbcast/internal/run"
+	"github.com/cbcast/cbcast/internal/subject"
 )
 
 // flushInfo is what a spool's meta keeps for whoever ships it later.
@@ -35,27 +39,50 @@ type Flushed struct {
 // when ctx ends. A spool that is shipped is removed once the store has had time
 // to sync and the bus still has the run's end, by this call or a later one.
 func Flush(ctx context.Context, root string, b *bus.Bus, syncInterval time.Duration, log *slog.Logger, report func(Flushed)) error {
-	infos, err := spool.List(root)
-	if err != nil {
+	return flushSpools(ctx, root, math.MaxInt64, b, syncInterval, log, report)
+}
+
+// flushSpools is Flush for the spools of at most limit bytes.
+func flushSpools(ctx context.Context, root string, limit int64, b *bus.Bus, syncInterval time.Duration, log *slog.Logger, report func(Flushed)) error {
+	dirs, err := os.ReadDir(root)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("list the spool: %w", err)
 	}
-	for _, i := range infos {
-		if i.Live || i.Meta.Run == "" {
+	for _, d := range dirs {
+		run, ok := subject.Untoken(d.Name())
+		if !ok || !d.IsDir() || limit < math.MaxInt64 && size(filepath.Join(root, d.Name())) > limit {
 			continue
 		}
-		f := flusher{bus: b, log: log.With("run", i.Meta.Run)}
-		err := f.open(ctx, root, i.Meta.Run, syncInterval)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		f := flusher{bus: b, log: log.With("run", run)}
+		err := f.open(ctx, root, run, syncInterval)
 		if errors.Is(err, spool.ErrLocked) || errors.Is(err, fs.ErrNotExist) {
-			continue // another flush has it, or had it
+			continue // its edge lives, or another flush has it, or had it
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if f.worked || err != nil {
-			report(Flushed{Run: i.Meta.Run, Events: f.last, Err: err})
+			report(Flushed{Run: run, Events: f.last, Err: err})
 		}
 	}
 	return nil
+}
+
+// size sums up the files of a directory.
+func size(dir string) (sum int64) {
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return 0 // it is going
+	}
+	for _, f := range files {
+		if info, err := f.Info(); err == nil {
+			sum += info.Size()
+		}
+	}
+	return sum
 }
 
 // A flusher ships one spool.

@@ -257,6 +257,17 @@ func TestKilledEdge(t *testing.T) {
 	equal(t, "events", len(r.w.history(t, r.run)), len(evs))
 }
 
+// What an earlier run left is shipped beside a later one.
+func TestNextRunFlushes(t *testing.T) {
+	root, id := left(t)
+	o := options(t)
+	o.SpoolRoot, o.Dialect = root, dialect.Claude
+	r := wrap(t, o, streamArgs...)
+	evs := r.w.await(t, id, "exit of the earlier run", func(evs []*event.Event) bool { return slices.ContainsFunc(evs, exited) })
+	rejoin(t, evs, event.Out)
+	r.exit(0)
+}
+
 // segments are the files of a spool, in order.
 func segments(t testing.TB, root string) []string {
 	t.Helper()

@@ -35,27 +35,25 @@ func (e *edge) holdStdin(ctx context.Context, p *child.Process) (stop func()) {
 	done := make(chan struct{})
 	go func() { // ends with ctx, or when the EOF is passed on
 		defer close(done)
-		if e.rec.untilIdle(ctx) {
-			p.ReleaseStdin()
-		}
+		e.rec.untilIdle(ctx)
+		p.ReleaseStdin()
 	}()
 	return func() { cancel(); <-done }
 }
 
-// untilIdle waits until nothing has been open for a while; false when ctx ended
-// first.
-func (r *recorder) untilIdle(ctx context.Context) bool {
+// untilIdle waits until nothing has been open for a while, or ctx ends.
+func (r *recorder) untilIdle(ctx context.Context) {
 	t := time.NewTimer(quiet)
 	defer t.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return false
+			return
 		case <-r.active:
 			t.Reset(quiet)
 		case <-t.C:
 			if r.idle() {
-				return true
+				return
 			}
 		}
 	}

@@ -59,7 +59,7 @@ func TestMain(m *testing.M) {
 
 // An order is what a test tells the agent.
 type order struct {
-	Op   string `json:"op"` // out, err, exit, die
+	Op   string `json:"op"` // out, repeat (Code times), err, exit
 	Data []byte `json:"data,omitempty"`
 	Code int    `json:"code,omitempty"`
 }
@@ -97,6 +97,8 @@ func puppet() int {
 		switch o.Op {
 		case "out":
 			os.Stdout.Write(o.Data)
+		case "repeat":
+			os.Stdout.Write(bytes.Repeat(o.Data, o.Code))
 		case "err":
 			os.Stderr.Write(o.Data)
 		case "exit":

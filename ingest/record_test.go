@@ -167,8 +167,11 @@ func TestRunBytes(t *testing.T) {
 	for _, part := range []string{cut[:i], cut[i:j], cut[j:], "\n"} {
 		r.raw(part)
 	}
-	big := claude.text(strings.Repeat("0123456789abcdef", 10<<16))
-	r.say(big)
+	before, behind, _ := strings.Cut(claude.text("#"), "#")
+	r.raw(before)
+	r.order(order{Op: "repeat", Data: []byte("0123456789abcdef"), Code: 10 << 16})
+	r.say(behind)
+	big := before + strings.Repeat("0123456789abcdef", 10<<16) + behind
 	r.order(order{Op: "err", Data: []byte("warn\nhalf")})
 	r.raw("tail without LF")
 	out := r.exit(3)
@@ -400,6 +403,29 @@ func kept(t testing.TB, root, run string) (evs []*event.Event) {
 		evs = append(evs, e)
 	}
 	return evs
+}
+
+// What the queue before the recorder could not take is a gap. Then nobody knows
+// what is open, and a held EOF is passed on.
+func TestDropped(t *testing.T) {
+	o := options(t)
+	o.Dialect, o.Argv = dialect.Claude, append([]string{"claude"}, streamArgs...)
+	w := ingest.NewWatched(t, o, &leaver{exited: make(chan struct{})})
+	w.Say(claude.text("a turn is open"))
+	equal(t, "idle", w.Idle(), false)
+	w.Drop("half a li", 1000, 3)
+	equal(t, "idle", w.Idle(), true)
+	w.Say(claude.text("goes on"))
+	w.Close()
+	evs := kept(t, o.SpoolRoot, w.Run())
+	x := one[event.Exited](t, evs, event.TypeExited)
+	equal(t, "complete", x.Complete, false)
+	// The line that the hole cut is gone to its end.
+	equal(t, "gap", one[event.Gap](t, evs, event.TypeGap), event.Gap{Frames: 4, Bytes: 1000 + int64(len("rest\n")), Reason: "tap_full", FromStream: "out"})
+	equal(t, "sum", *x.Gap, one[event.Gap](t, evs, event.TypeGap))
+	if !bytes.Contains(rejoin(t, evs, event.Out), []byte("half a li")) {
+		t.Error("the beginning of the cut line is missing")
+	}
 }
 
 // A line past the bound of a frame is raw in all its pieces, also where one looks

@@ -225,8 +225,7 @@ func (r *recorder) append(e *event.Event, reserved bool) bool {
 	_, err := r.spool.AppendAll(r.records(r.evs))
 	if err == nil {
 		r.lost = event.Gap{}
-	} else if reserved {
-		r.evs = r.evs[own:]
+	} else if r.evs = r.evs[own:]; reserved && len(r.evs) == 1 {
 		rec := r.records(r.evs)[0]
 		_, err = r.spool.AppendReserved(rec.Meta, rec.Data)
 	}

@@ -21,6 +21,10 @@ const (
 	// lastWords bounds the registry write and the goodbye after the last event
 	// was acknowledged.
 	lastWords = 500 * time.Millisecond
+	// maxLeft is how large a spool that an earlier run left may be, in bytes, to
+	// be shipped beside this run: reading it must not delay the end. Larger ones
+	// are for cbcast flush and up.
+	maxLeft = 16 << 20
 )
 
 // A shipper is the bus side of one run: it connects, publishes, shows presence,
@@ -38,7 +42,7 @@ type shipper struct {
 	shipped chan struct{} // closed when every event is acknowledged
 	failed  chan struct{} // closed when that will not happen in this process
 
-	signs     sync.WaitGroup  // of life: presence and registry entry
+	signs     sync.WaitGroup  // of life: presence and registry entry; and others
 	signsCtx  context.Context // ends before s.ctx
 	signsStop context.CancelFunc
 
@@ -76,6 +80,7 @@ func (s *shipper) run(ctx context.Context) {
 		s.mu.Unlock()
 		s.signs.Go(func() { s.register(b) })
 		s.signs.Go(func() { s.present(b) })
+		s.signs.Go(func() { s.others(b) })
 		if s.commands != nil {
 			s.wg.Go(func() { s.listen(b) })
 		}
@@ -101,6 +106,16 @@ func (s *shipper) listen(b *bus.Bus) {
 	})
 	if err != nil && s.ctx.Err() == nil {
 		s.log.Error("listening for commands ended", "error", err)
+	}
+}
+
+// others ships what earlier runs left behind.
+func (s *shipper) others(b *bus.Bus) {
+	err := flushSpools(s.signsCtx, s.e.o.SpoolRoot, maxLeft, b, s.e.o.SyncInterval, s.log, func(f Flushed) {
+		s.log.Info("shipped an earlier run", "earlier", f.Run, "events", f.Events, "error", f.Err)
+	})
+	if err != nil {
+		s.log.Debug("ship earlier runs", "error", err)
 	}
 }
 
