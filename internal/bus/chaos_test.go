@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cbcast/cbcast/internal/bus"
+	"github.com/cbcast/cbcast/internal/event"
 	"github.com/cbcast/cbcast/internal/natsd"
 )
 
@@ -17,7 +18,7 @@ import (
 // are dropped, and the server is shut down and started again on its store:
 // every run ends whole. The process that is killed is tested in test/.
 func TestPublishThroughFaults(t *testing.T) {
-	const runs, each = 3, 8000
+	const runs, each = 3, 7000
 	dir := t.TempDir()
 	server := serve(t, natsd.Options{Dir: dir})
 	px := newProxy(t, server.ClientURL())
@@ -234,7 +235,6 @@ func TestPublishTooManyBatches(t *testing.T) {
 	px := newProxy(t, server.ClientURL())
 	b := connect(t, bus.Config{URL: px.url()})
 	ensure(t, b)
-	const n = 20_000
 	refusals := 0
 	px.setEdit(func(_ string, payload []byte) []byte {
 		if refusals < 2 && bytes.HasPrefix(payload, []byte(`{"type":"ack","seq":0,`)) {
@@ -243,9 +243,36 @@ func TestPublishTooManyBatches(t *testing.T) {
 		}
 		return payload
 	})
-	src := newMemory(evs("r1", n)...).end()
-	if st := publish(t, b, "r1", src); st.Batches < 3 || st.Singles < 100 {
-		t.Errorf("%+v", st)
+	src := &untilBatch{endless: newEndless("r1", 1<<40, []byte("x"))}
+	p := &bus.Publisher{Bus: b, Ref: ref("r1"), Source: src, Log: testLog(t)}
+	src.p = p
+	st := runPublisher(t, p)
+	if st.Singles < 10 || st.Events != src.n {
+		t.Errorf("%+v, want %d events", st, src.n)
 	}
-	whole(t, b, "r1", n)
+	want := uint64(0)
+	for e, err := range b.History(t.Context(), ref("r1"), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want++; e.Seq != want {
+			t.Fatalf("event %d, want %d", e.Seq, want)
+		}
+	}
+	if want != src.n {
+		t.Errorf("%d events, want %d", want, src.n)
+	}
+}
+
+// untilBatch ends some events after its publisher's third batch began.
+type untilBatch struct {
+	*endless
+	p *bus.Publisher
+}
+
+func (s *untilBatch) Event(n uint64) (*event.Event, bool, error) {
+	if s.n == 1<<40 && s.p.Stats().Batches >= 3 {
+		s.n = n + 500
+	}
+	return s.endless.Event(n)
 }

@@ -31,18 +31,21 @@ func fill(t *testing.T, b *bus.Bus, runs int, each uint64) {
 
 func TestHistoryFromAnywhere(t *testing.T) {
 	b := open(t, serve(t, natsd.Options{DontListen: true}))
-	const each = 1200
+	const each = 700
 	fill(t, b, 3, 200)
-	fill(t, b, 4, each) // r0 to r2 go on, r3 begins late
+	fill(t, b, 4, each) // the others go on, r3 begins late
 	for i := range 4 {
+		if i == 1 {
+			continue // as r0
+		}
 		r := ref(fmt.Sprint("r", i))
 		_, first, err := b.FirstKept(t.Context(), r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, hint := range []uint64{0, first} {
+		for _, hint := range []uint64{first, 0} {
 			r.First = hint
-			for _, after := range []uint64{0, 1, 199, 200, 255, 256, 257, 943, 944, each - 1, each, each + 1, 1 << 60} {
+			for _, after := range []uint64{0, 1, 199, 200, 255, 256, 257, 443, 444, each - 1, each, each + 1, 1 << 60} {
 				want := after + 1
 				for e, err := range b.History(t.Context(), r, after) {
 					if err != nil {
