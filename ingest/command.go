@@ -75,11 +75,15 @@ type pending struct {
 	requests []*request // on the child's stdin: one, and perhaps a second interrupt
 	journal  bool       // the journal has the intent
 
-	turn   bool     // a turn was open when the line passed
-	turns  int      // turns ended by then
-	tasks  []string // open by then, and to be ended by the command
-	second bool     // the second interrupt is due or out
-	final  bool     // a final fact is recorded
+	turn  bool     // a turn was open when the line passed
+	turns int      // turns ended by then
+	tasks []string // open by then, and to be ended by the command
+	// left are those that had left Claude Code's list of running tasks when the
+	// answer came. How one ended is told right after that, and what the command
+	// ended before the answer; so there is no more to come.
+	left   []string
+	second bool // the second interrupt is due or out
+	final  bool // a final fact is recorded
 	ctx    context.Context
 	cancel context.CancelFunc
 }

@@ -103,6 +103,14 @@ func TestInterrupt(t *testing.T) {
 			answer: func(s speaker, id string) []string { return []string{s.background(), ack(id)} },
 			want:   []string{written, acked, settled},
 		},
+		{
+			name: "task ends by itself after the answer", s: claude, idle: true,
+			before: []string{claude.background("w1"), claude.started("w1", "local_workflow")},
+			answer: func(s speaker, id string) []string {
+				return []string{ack(id), s.background(), s.updated("w1", "completed")}
+			},
+			want: []string{written, acked, "no_effect: it ended by itself"},
+		},
 		{name: "claude idle", s: claude, idle: true, want: []string{written, acked, noEffect}},
 		{name: "cbc idle", s: cbc, idle: true, want: []string{written, acked, noEffect}},
 		{
@@ -119,6 +127,22 @@ func TestInterrupt(t *testing.T) {
 				return []string{ack(id), s.updated("w1", "killed"), s.notified("w1", "stopped")}
 			},
 			want: []string{written, acked, settled},
+		},
+		{
+			name: "cbc mid-turn with an agent that never tells its end", s: cbc,
+			before: []string{cbc.started("agent-1", "local_agent")},
+			answer: func(s speaker, id string) []string {
+				return []string{ack(id), s.text("Interrupted by user"), s.aborted()}
+			},
+			want: []string{written, acked, settled},
+		},
+		{
+			name: "cbc mid-turn, all ends by itself", s: cbc,
+			before: []string{cbc.started("w1", "local_workflow")},
+			answer: func(s speaker, id string) []string {
+				return []string{ack(id), s.updated("w1", "completed"), s.text("going on"), s.result()}
+			},
+			want: []string{written, acked, "no_effect: it ended by itself"},
 		},
 		{
 			name: "an error", s: claude,
@@ -159,12 +183,13 @@ func TestInterrupt(t *testing.T) {
 			if got := r.stdout(); strings.Contains(got, req.ID) || !strings.Contains(got, end) {
 				t.Errorf("the parent got %q", got)
 			}
-			evs := r.await("exit", exited)
-			for _, e := range evs {
+			var ours []string
+			for _, e := range r.await("exit", exited) {
 				if e.Stream == event.In && e.Ext["origin"] == "cbcast" {
-					equal(t, "recorded request", string(e.Data)+"\n", req.line)
+					ours = append(ours, string(e.Data)+"\n")
 				}
 			}
+			equal(t, "recorded requests", ours, []string{req.line})
 		})
 	}
 }

@@ -110,6 +110,11 @@ func (c *commander) answer(p *pending, r *request, failed string) {
 		c.finishLocked(p, event.Refused, "the tasks were stopped; to the second interrupt the child said: "+bound(failed, maxReason), nil)
 	default:
 		c.factLocked(p, event.Acked, "", r.id, nil)
+		for _, t := range p.tasks {
+			if c.rec.state.TaskStatus(t) == "ended" {
+				p.left = append(p.left, t)
+			}
+		}
 		if !p.turn && len(p.tasks) == 0 {
 			c.finishLocked(p, event.NoEffect, "nothing was open", nil)
 		}
@@ -117,46 +122,31 @@ func (c *commander) answer(p *pending, r *request, failed string) {
 	c.drop(p)
 }
 
-// judge looks for the effect of p in the fold: the tasks that were open have
-// ended, and so has the turn that was.
+// judge looks for the effect of p in the fold: the turn that was open was aborted,
+// or what was open has ended.
 func (c *commander) judge(p *pending) {
 	if p.final || len(p.requests) == 0 || !p.requests[0].passed || !p.turn && len(p.tasks) == 0 {
 		return
 	}
 	st := c.rec.state
-	detail, stopped := map[string]string{}, false
-	for _, t := range p.tasks {
-		known, ended := st.TaskEnded(t)
-		if known && !ended {
-			return
-		}
-		status := st.TaskStatus(t)
-		switch status {
-		case "ended":
-			// It left the list of running tasks. How it ended comes next, and in
-			// any case before the answer.
-			if !p.requests[0].acked {
-				return
-			}
-			stopped = true
-		case "killed", "stopped", "cancelled":
-			stopped = true
-		case "":
-			status = "ended" // too long ago to be remembered
-		}
-		detail["task "+t] = status
-	}
+	detail, open, stopped := c.ends(p)
 	if p.turn && p.args.Turn != keepTurn {
-		if st.TurnsEnded() == p.turns {
-			if stopped {
-				c.sendSecond(p)
-			}
+		switch ended := st.TurnsEnded() != p.turns; {
+		case ended && st.LastTurnAborted():
+			// A task that is still open may never tell its end, as a background
+			// agent of cbc.
+			detail["turn"], stopped, open = "aborted", true, false
+		case ended:
+			detail["turn"] = "ended"
+		case !open && stopped:
+			c.sendSecond(p)
+			return
+		default:
 			return
 		}
-		detail["turn"] = "ended"
-		if st.LastTurnAborted() {
-			detail["turn"], stopped = "aborted", true
-		}
+	}
+	if open {
+		return
 	}
 	c.written(p, p.requests[0]) // what is seen has a cause
 	if stopped {
@@ -164,6 +154,27 @@ func (c *commander) judge(p *pending) {
 	} else {
 		c.finishLocked(p, event.NoEffect, "it ended by itself", detail)
 	}
+}
+
+// ends says how p's tasks ended, whether one is open, and whether one was stopped.
+func (c *commander) ends(p *pending) (detail map[string]string, open, stopped bool) {
+	detail = map[string]string{}
+	for _, t := range p.tasks {
+		known, ended := c.rec.state.TaskEnded(t)
+		status := c.rec.state.TaskStatus(t)
+		switch {
+		case !known:
+			status = "ended" // too long ago to be remembered
+		case !ended:
+			status, open = "open", true
+		case status == "ended" && !slices.Contains(p.left, t):
+			open = true // how it ended comes next
+		case status == "ended", status == "killed", status == "stopped", status == "cancelled":
+			stopped = true
+		}
+		detail["task "+t] = status
+	}
+	return detail, open, stopped
 }
 
 // sendSecond interrupts the turn that goes on after its tasks were killed: cbc

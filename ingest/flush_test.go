@@ -61,8 +61,12 @@ func left(t testing.TB, change ...func(*ingest.Options)) (root, id string) {
 		r.say(claude.frame(`"type":"stream_event","event":{"n":%d,"x":"%s"}`, i, strings.Repeat("x", 2000)))
 	}
 	r.say(claude.result())
+	start := time.Now()
 	if out := r.exit(0); out.Shipped {
 		t.Fatal("shipped without a bus")
+	}
+	if d := time.Since(start); d > patience/2 {
+		t.Errorf("the end took %s, with a flush time of %s", d, o.ExitFlush)
 	}
 	return o.SpoolRoot, r.run
 }
