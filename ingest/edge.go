@@ -75,6 +75,7 @@ type edge struct {
 	spool *spool.Spool
 	start time.Time
 	ship  *shipper
+	alone bool // nothing passes through beside the recording
 	holds bool // the parent's EOF is kept back
 }
 
@@ -151,7 +152,7 @@ func Run(ctx context.Context, o Options) (Outcome, error) {
 	release := e.holdStdin(ctx, p)
 	dog := newWatchdog(e.rec, p, &e.o)
 	dog.start(ctx)
-	e.record(p.Tap())
+	background(func() { e.record(p.Tap()) })
 	res := p.Wait()
 	release()
 	cmd.end()

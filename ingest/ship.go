@@ -84,7 +84,11 @@ func (s *shipper) run(ctx context.Context) {
 		if s.commands != nil {
 			s.wg.Go(func() { s.listen(b) })
 		}
-		s.publish(b)
+		if s.e.alone {
+			s.publish(b)
+			return
+		}
+		background(func() { s.publish(b) })
 	})
 }
 

@@ -28,7 +28,7 @@ func Tap(ctx context.Context, o Options) (Outcome, error) {
 	e.started(0)
 	e.ship.run(ctx)
 	p := child.StartPipe(o.Stdin, o.Stdout)
-	e.record(p.Tap())
+	background(func() { e.record(p.Tap()) })
 	res := p.Wait()
 	x := event.Exited{Reason: "eof", DurationMS: time.Since(e.start).Milliseconds()}
 	if res.ReaderClosed {
@@ -52,6 +52,7 @@ func Import(ctx context.Context, o Options, r io.Reader) (Outcome, error) {
 		o.OnStart(e.id)
 	}
 	e.started(0)
+	e.alone = true
 	e.ship.run(ctx)
 	readErr := e.importLines(ctx, r)
 	e.close(event.Exited{Reason: "import", DurationMS: time.Since(e.start).Milliseconds()}, readErr == nil)
