@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.IntVar(&o.rounds, "rounds", 5, "measurements of each candidate")
 	fs.StringVar(&o.only, "only", "", "part to measure: pass, publish or replay (default all)")
-	fs.StringVar(&o.cbcast, "cbcast", "", "cbcast program, for pass")
+	fs.StringVar(&o.cbcast, "cbcast", "", "cbcast program, for pass; several, separated by commas, are compared")
 	fs.Float64Var(&o.scale, "scale", 1, "size of the work")
 	if err := fs.Parse(args); err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -62,10 +63,13 @@ func passThrough(ctx context.Context, o options) error {
 		return err
 	}
 	defer os.RemoveAll(home)
-	wraps := []wrap{
-		{name: "bare pipe"},
-		{name: "cbcast run, spool only", argv: []string{o.cbcast, "run", "--"}, env: "CBCAST_HUB=never", home: home},
-		{name: "cbcast run, own hub", argv: []string{o.cbcast, "run", "--"}, env: "CBCAST_HUB=auto", home: home},
+	wraps := []wrap{{name: "bare pipe"}}
+	for i, program := range strings.Split(o.cbcast, ",") {
+		mark := strings.Repeat("′", i) // of the second program
+		argv := []string{program, "run", "--"}
+		wraps = append(wraps,
+			wrap{name: "cbcast run, spool only" + mark, argv: argv, env: "CBCAST_HUB=never", home: home},
+			wrap{name: "cbcast run, own hub" + mark, argv: argv, env: "CBCAST_HUB=auto", home: home})
 	}
 	for _, w := range []struct {
 		title string
