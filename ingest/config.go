@@ -45,6 +45,9 @@ type Config struct {
 	StallAfter time.Duration `env:"STALL_AFTER" envDefault:"10m"`
 }
 
+// minSpool holds a run's first and last words, and a little between.
+const minSpool = 64 << 10
+
 var tenantForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,63}$`)
 
 // Validate says what is wrong with c, in words that tell what to write instead.
@@ -54,6 +57,9 @@ func (c *Config) Validate() error {
 	}
 	if c.CaptureStdin != "control" && c.CaptureStdin != "all" {
 		return fmt.Errorf("CBCAST_CAPTURE_STDIN %q: use control or all", c.CaptureStdin)
+	}
+	if c.SpoolRunMax < minSpool {
+		return fmt.Errorf("CBCAST_SPOOL_RUN_MAX %d: use %d or more", c.SpoolRunMax, minSpool)
 	}
 	if c.PresenceTTL < 2*time.Second {
 		return fmt.Errorf("CBCAST_PRESENCE_TTL %s: use 2s or more", c.PresenceTTL)

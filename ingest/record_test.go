@@ -474,10 +474,11 @@ func TestBare(t *testing.T) {
 }
 
 func TestValidate(t *testing.T) {
-	good := ingest.Config{Tenant: "acme", CaptureStdin: "control", PresenceTTL: 30e9}
+	good := ingest.Config{Tenant: "acme", CaptureStdin: "control", PresenceTTL: 30e9, SpoolRunMax: 1 << 30}
 	for name, f := range map[string]func(*ingest.Config){
 		"tenant":   func(c *ingest.Config) { c.Tenant = ".." + "/" },
 		"capture":  func(c *ingest.Config) { c.CaptureStdin = "some" },
+		"spool":    func(c *ingest.Config) { c.SpoolRunMax = 0 },
 		"presence": func(c *ingest.Config) { c.PresenceTTL = 1 },
 		"pattern":  func(c *ingest.Config) { c.RedactPatterns = []string{"("} },
 	} {
