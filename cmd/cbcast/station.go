@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/cbcast/cbcast/ingest"
-	"github.com/cbcast/cbcast/ingest/spool"
 	"github.com/cbcast/cbcast/internal/bus"
 	"github.com/cbcast/cbcast/internal/natsd"
 	"github.com/cbcast/cbcast/relay"
@@ -39,12 +38,11 @@ type station struct {
 
 	ctx    context.Context // ends with close
 	cancel context.CancelFunc
-	wg     sync.WaitGroup // the relay, tidy
+	wg     sync.WaitGroup // the relay
 
-	once     sync.Once
-	openErr  error
-	hub      *natsd.Hub
-	tidyOnce sync.Once
+	once    sync.Once
+	openErr error
+	hub     *natsd.Hub
 
 	relayUp  chan struct{} // closed when the relay listens, or failed to
 	mu       sync.Mutex    // guards the rest
@@ -133,9 +131,6 @@ func (s *station) topology() bus.Topology {
 func (s *station) edgeDial(ctx context.Context) (*bus.Bus, error) {
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		b, err := s.connect(ctx)
-		if err == nil {
-			s.tidyOnce.Do(func() { s.wg.Go(s.tidy) })
-		}
 		if err == nil || ctx.Err() != nil || s.openErr != nil {
 			return b, err
 		}
@@ -145,29 +140,6 @@ func (s *station) edgeDial(ctx context.Context) (*bus.Bus, error) {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
-	}
-}
-
-// tidy ships what earlier runs left in the spool, beside the run of this process
-// and no longer than it, and removes what has been shipped.
-func (s *station) tidy() {
-	infos, err := spool.List(s.a.spoolRoot())
-	if err != nil || !slices.ContainsFunc(infos, func(i spool.Info) bool { return !i.Live }) {
-		return
-	}
-	if _, err := spool.Sweep(s.a.spoolRoot(), 2*s.a.syncInterval(), time.Now()); err != nil {
-		s.log.Warn("sweep the spool", "error", err)
-	}
-	b, err := s.connect(s.ctx)
-	if err != nil {
-		return // the run's own connection says why
-	}
-	defer b.Close()
-	err = ingest.Flush(s.ctx, s.a.spoolRoot(), b, s.a.syncInterval(), s.log, func(f ingest.Flushed) {
-		s.log.Info("spool of an earlier run", "run", f.Run, "events", f.Events, "error", f.Err)
-	})
-	if err != nil && s.ctx.Err() == nil {
-		s.log.Warn("flush the spool", "error", err)
 	}
 }
 
