@@ -51,7 +51,7 @@ func (p *Process) forward(stop <-chan struct{}) {
 }
 
 func (p *Process) pass(s syscall.Signal) {
-	switch s {
+	switch s { //nolint:exhaustive // the others are passed on as they come
 	case syscall.SIGPIPE:
 		return
 	case syscall.SIGTSTP:

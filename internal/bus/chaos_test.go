@@ -59,7 +59,7 @@ func TestPublishThroughFaults(t *testing.T) {
 				n := min(len(all), 1+rand.N(60))
 				src.add(all[:n]...)
 				all = all[n:]
-				time.Sleep(rand.N(2 * time.Millisecond)) // a child that speaks now and then
+				time.Sleep(rand.N(2 * time.Millisecond)) //nolint:forbidigo // a child that speaks now and then
 			}
 			src.end()
 		}()

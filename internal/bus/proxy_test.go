@@ -135,7 +135,7 @@ func (p *proxy) upstream(s, c net.Conn) {
 				late /= 50
 			}
 			if late > 0 {
-				time.Sleep(rand.N(late)) // a slow network, not a synchronisation
+				time.Sleep(rand.N(late)) //nolint:forbidigo // a slow network, not a synchronisation
 			}
 			if _, err := s.Write(b); err != nil {
 				continue
