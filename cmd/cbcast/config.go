@@ -89,12 +89,15 @@ func loadConfig(environ []string) (config, error) {
 			c.Hub = hubNever
 		}
 	}
-	switch c.Hub {
+	return c, checkHub(c.Hub)
+}
+
+func checkHub(h string) error {
+	switch h {
 	case hubAuto, hubNever, hubRequire:
-	default:
-		return config{}, fmt.Errorf("CBCAST_HUB is %q; it must be auto, never or require", c.Hub)
+		return nil
 	}
-	return c, nil
+	return fmt.Errorf("CBCAST_HUB is %q; it must be auto, never or require", h)
 }
 
 // configError says which variable cannot be read; the library names the field.

@@ -3,7 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cbcast/cbcast/ingest"
+	"github.com/cbcast/cbcast/ingest/redact"
 	"github.com/cbcast/cbcast/internal/bus"
 	"github.com/cbcast/cbcast/internal/dialect"
 	"github.com/cbcast/cbcast/internal/event"
@@ -42,13 +43,11 @@ the replayed bytes with those of the recording.`,
 
 func (a *app) demo(ctx context.Context, speed float64) error {
 	a.cfg.Hub = orHub(a.cfg.Hub)
-	log, closeLog, err := a.logger()
+	opt, st, leave, err := a.newEdge()
 	if err != nil {
 		return err
 	}
-	defer closeLog()
-	st := a.newStation(log)
-	defer st.close()
+	defer leave()
 	if err := st.open(ctx); err != nil {
 		return err
 	}
@@ -61,12 +60,8 @@ func (a *app) demo(ctx context.Context, speed float64) error {
 	if err != nil {
 		return fmt.Errorf("find own path: %w", err)
 	}
-	opt, err := a.edgeOptions(log)
-	if err != nil {
-		return err
-	}
 	opt.Argv = []string{self, "demo-agent", "--speed", strconv.FormatFloat(speed, 'g', -1, 64), "--input-format", "stream-json"}
-	opt.Dialect, opt.Source, opt.Dial = dialect.CBC, "demo", st.edgeDial
+	opt.Dialect, opt.Source = dialect.CBC, "demo"
 	opt.ExitFlush = max(opt.ExitFlush, 10*time.Second)
 
 	started := make(chan string, 1)
@@ -117,33 +112,51 @@ func (a *app) demoReplay(ctx context.Context, b *bus.Bus, ref bus.Ref) error {
 	}
 	fmt.Fprintf(a.io.out, "\nreplayed from the bus\n")
 	v := &view{w: a.io.out, state: run.New(ref.Run), quiet: true}
-	var got bytes.Buffer
-	var last uint64
-	holes := false
-	p := printer{a: &app{io: stdio{out: &got}}, o: tailOptions{raw: true}}
+	var got replayed
+	var join event.Joiner
 	for e, err := range b.History(ctx, ref, 0) {
 		if err != nil {
 			return fmt.Errorf("replay: %w", err)
 		}
-		holes = holes || e.Seq != last+1
-		last = e.Seq
+		got.holes = got.holes || e.Seq != got.last+1
+		got.last = e.Seq
 		v.state.Apply(e)
-		p.print(e)
+		if whole, _, _ := join.Add(e); whole != nil && whole.Stream == event.Out {
+			got.add(whole)
+		}
 	}
 	v.finish()
-	return a.compare(want, got.Bytes(), last, holes)
+	return a.compare(want, got)
 }
 
-func (a *app) compare(want, got []byte, last uint64, holes bool) error {
-	ws, gs := sha256.Sum256(want), sha256.Sum256(got)
-	fmt.Fprintf(a.io.out, "\n%d events, numbered 1 to %d without a hole: %s\n", last, last, yes(!holes))
-	if ws == gs {
-		fmt.Fprintf(a.io.out, "the agent's stdout, byte for byte: yes (%d bytes, sha256 %x…)\n", len(want), ws[:6])
-	} else {
-		fmt.Fprintf(a.io.out, "the agent's stdout, byte for byte: except what was masked (%d bytes of %d)\n", len(got), len(want))
+// replayed is the agent's stdout, put together from the events of its run.
+type replayed struct {
+	data  []byte
+	spans []event.Span // what was masked, in data
+	last  uint64
+	holes bool
+}
+
+func (r *replayed) add(e *event.Event) {
+	for _, s := range e.Redacted {
+		s.Off += len(r.data)
+		r.spans = append(r.spans, s)
 	}
-	if holes || len(got) == 0 {
-		return fmt.Errorf("the replay is not what the agent wrote")
+	r.data = append(r.data, e.Data...)
+	if !e.Cut {
+		r.data = append(r.data, '\n')
+	}
+}
+
+func (a *app) compare(want []byte, got replayed) error {
+	same := redact.Matches(want, got.data, got.spans)
+	fmt.Fprintf(a.io.out, "\n%d events, numbered 1 to %d without a hole: %s\n", got.last, got.last, yes(!got.holes))
+	fmt.Fprintf(a.io.out, "the agent's stdout, %d bytes, the same byte for byte: %s\n", len(want), yes(same))
+	for _, s := range got.spans {
+		fmt.Fprintf(a.io.out, "  masked before it left the edge: %s, %d bytes\n", s.Rule, s.RawLen)
+	}
+	if got.holes || !same {
+		return errors.New("the replay is not what the agent wrote")
 	}
 	return nil
 }

@@ -16,8 +16,25 @@ import (
 	"github.com/cbcast/cbcast/internal/natsd"
 )
 
+// newEdge prepares an edge of this program: its options, and its place on the bus.
+// end leaves the bus and closes the log.
+func (a *app) newEdge() (opt ingest.Options, st *station, end func(), err error) {
+	log, closeLog, err := a.logger()
+	if err != nil {
+		return opt, nil, nil, err
+	}
+	opt = a.edgeOptions(log)
+	if err := errors.Join(checkHub(a.cfg.Hub), opt.Validate()); err != nil {
+		closeLog()
+		return opt, nil, nil, &exitError{exitUsage, err}
+	}
+	st = a.newStation(log)
+	opt.Dial = st.edgeDialer()
+	return opt, st, func() { st.close(); closeLog() }, nil
+}
+
 // edgeOptions are the options that every edge of this program has.
-func (a *app) edgeOptions(log *slog.Logger) (ingest.Options, error) {
+func (a *app) edgeOptions(log *slog.Logger) ingest.Options {
 	key, err := secretFile(filepath.Join(a.cfg.StateDir, "hash.key"))
 	if err != nil {
 		log.Warn("no key for keyed hashes; this run has one of its own", "error", err)
@@ -27,7 +44,7 @@ func (a *app) edgeOptions(log *slog.Logger) (ingest.Options, error) {
 		Config: a.cfg.Edge, Env: childEnviron(a.environ), SpoolRoot: a.spoolRoot(), Key: key,
 		Partitions: a.cfg.Partitions, Labels: ingest.CILabels(environMap(a.environ)), Version: version(),
 		SyncInterval: a.syncInterval(), Log: log,
-	}, nil
+	}
 }
 
 // syncInterval is how long the store may keep acknowledged events in memory: the

@@ -85,24 +85,13 @@ With --require-delivery, 4 when the run's events are not all on the bus at the e
 
 // wrap runs one child as an edge.
 func (a *app) wrap(ctx context.Context, o runOptions) error {
-	log, closeLog, err := a.logger()
+	opt, st, end, err := a.newEdge()
 	if err != nil {
 		return err
 	}
-	defer closeLog()
-	opt, err := a.edgeOptions(log)
-	if err != nil {
-		return err
-	}
-	if err := opt.Validate(); err != nil {
-		return &exitError{exitUsage, err}
-	}
+	defer end()
 	opt.Argv, opt.Dialect, opt.HoldStdin = o.argv, dialect.Name(o.dialect), o.hold
 	opt.Stdin, opt.Stdout, opt.Stderr = a.io.in, file(a.io.out), file(a.io.err)
-	st := a.newStation(log)
-	if a.cfg.Bus.URL != "" || a.cfg.Hub != hubNever {
-		opt.Dial = st.edgeDialer()
-	}
 	if terminal(a.io.err) {
 		opt.OnStart = func(id string) { st.announce(a.io.err, id) }
 	}
@@ -112,7 +101,6 @@ func (a *app) wrap(ctx context.Context, o runOptions) error {
 		}
 	}
 	out, err := ingest.Run(ctx, opt)
-	st.close()
 	if err != nil {
 		var ee *child.ExecError
 		if errors.As(err, &ee) {

@@ -283,9 +283,26 @@ func (s *station) streamURL(ctx context.Context, id string) string {
 	return at + "/v1/runs/" + id + "/stream"
 }
 
-// announce says on a terminal where a run can be followed, once that is known.
+// announce says on a terminal which run this is, and where it can be followed as
+// soon as that is known.
 func (s *station) announce(w io.Writer, id string) {
 	fmt.Fprintf(w, "cbcast: run %s\n", id)
+	s.wg.Go(func() { // ends with s.ctx
+		if s.external() || s.openedHub() == nil {
+			return
+		}
+		if at, err := s.relayURL(s.ctx); err == nil {
+			fmt.Fprintf(w, "cbcast: follow it: curl -N %s/v1/runs/%s/stream\n", at, id)
+		}
+	})
+}
+
+// openedHub waits until the hub is open and returns it, nil if there is none.
+func (s *station) openedHub() *natsd.Hub {
+	if s.a.cfg.Hub == hubNever || s.open(s.ctx) != nil {
+		return nil
+	}
+	return s.hub
 }
 
 // close leaves the bus: readers are told goodbye, and another participant takes

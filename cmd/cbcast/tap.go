@@ -26,19 +26,12 @@ run where the agent can be wrapped.`,
 		Example: `  cbc -p --output-format stream-json "fix the tests" | cbcast tap | jq .type`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			log, closeLog, err := a.logger()
+			opt, _, end, err := a.newEdge()
 			if err != nil {
 				return err
 			}
-			defer closeLog()
-			opt, err := a.edgeOptions(log)
-			if err != nil {
-				return err
-			}
+			defer end()
 			opt.Dialect, opt.Source, opt.Stdin, opt.Stdout = dialect.Name(d), "tap", a.io.in, file(a.io.out)
-			st := a.newStation(log)
-			defer st.close()
-			opt.Dial = st.edgeDialer()
 			_, err = ingest.Tap(c.Context(), opt)
 			return err
 		},
@@ -67,23 +60,16 @@ Exit codes: 0 everything is on the bus   4 the rest is in the spool (cbcast flus
 				defer f.Close()
 				r = f
 			}
-			log, closeLog, err := a.logger()
-			if err != nil {
-				return err
-			}
-			defer closeLog()
-			opt, err := a.edgeOptions(log)
-			if err != nil {
-				return err
-			}
 			a.cfg.Hub = orHub(a.cfg.Hub)
+			opt, st, end, err := a.newEdge()
+			if err != nil {
+				return err
+			}
+			defer end()
 			opt.Dialect, opt.Source, opt.ExitFlush = dialect.Name(d), "import", max(opt.ExitFlush, importFlush)
-			st := a.newStation(log)
-			defer st.close()
 			if err := st.open(c.Context()); err != nil {
 				return err
 			}
-			opt.Dial = st.edgeDialer()
 			out, err := ingest.Import(c.Context(), opt, r)
 			if err != nil {
 				return err

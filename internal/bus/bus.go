@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -259,8 +260,13 @@ func (b *Bus) broke(nc *nats.Conn, err error) {
 func (b *Bus) complain(err error) {
 	b.mu.Lock()
 	b.err = err
+	closed := b.closed
 	b.mu.Unlock()
-	b.log.Warn("bus complains", "error", err)
+	level := slog.LevelWarn
+	if closed || errors.Is(err, io.ErrClosedPipe) {
+		level = slog.LevelDebug // the end of a connection, ours or an in-process one
+	}
+	b.log.Log(context.Background(), level, "bus complains", "error", err)
 }
 
 // backoff is the pause after the nth failure in a row: it doubles from 100 ms

@@ -21,27 +21,10 @@ import (
 	"github.com/cbcast/cbcast/internal/bus"
 	"github.com/cbcast/cbcast/internal/natsd"
 	"github.com/cbcast/cbcast/relay"
+	"github.com/cbcast/cbcast/test/program"
 )
 
-var program string // the cbcast binary
-
-func TestMain(m *testing.M) { os.Exit(runTests(m)) }
-
-func runTests(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "recover")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	program = filepath.Join(dir, "cbcast")
-	build := exec.Command("go", "build", "-o", program, "../../cmd/cbcast")
-	build.Stderr = os.Stderr
-	if err := build.Run(); err != nil {
-		return 1
-	}
-	return m.Run()
-}
+func TestMain(m *testing.M) { os.Exit(program.Main(m, nil)) }
 
 // world is a NATS server that can be stopped and started, a relay on it, and a
 // home for edges.
@@ -108,7 +91,7 @@ func (w *world) stopNATS() {
 }
 
 func (w *world) command(args ...string) *exec.Cmd {
-	c := exec.CommandContext(w.t.Context(), program, args...)
+	c := exec.CommandContext(w.t.Context(), program.Path, args...)
 	c.Env = w.env
 	return c
 }

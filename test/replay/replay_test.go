@@ -26,6 +26,7 @@ import (
 	"github.com/cbcast/cbcast/internal/natsd"
 	"github.com/cbcast/cbcast/internal/run"
 	"github.com/cbcast/cbcast/test/capture"
+	"github.com/cbcast/cbcast/test/program"
 )
 
 // atOnce is how many recordings are played at the same time.
@@ -49,32 +50,19 @@ var trueTiming = map[string]bool{
 	"cbc-2.117.0/perm-allow-cbc":                    true,
 }
 
-var (
-	program string // the cbcast binary
-	server  *natsd.Server
-)
+var server *natsd.Server
 
 func signalName(s syscall.Signal) string { return unix.SignalName(s) }
 
 func runTests(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "replay")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	program = filepath.Join(dir, "cbcast")
-	build := exec.Command("go", "build", "-o", program, "../../cmd/cbcast")
-	build.Stderr = os.Stderr
-	if err := build.Run(); err != nil {
-		return 1
-	}
-	if server, err = natsd.Start(natsd.Options{Dir: filepath.Join(dir, "store"), MaxStore: -1}); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer server.Shutdown(context.Background())
-	return m.Run()
+	return program.Main(m, func(dir string) (func(), error) {
+		var err error
+		server, err = natsd.Start(natsd.Options{Dir: filepath.Join(dir, "store"), MaxStore: -1})
+		if err != nil {
+			return nil, err
+		}
+		return func() { _ = server.Shutdown(context.Background()) }, nil
+	})
 }
 
 func connect(t *testing.T) *bus.Bus {
@@ -254,7 +242,7 @@ func wrap(t *testing.T, c *capture.Capture) wrapped {
 	// Nothing in a recording takes a minute; a test that hangs says which one.
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, args...)
+	cmd := exec.CommandContext(ctx, program.Path, args...)
 	cmd.Env = []string{
 		"HOME=" + home, "PATH=" + os.Getenv("PATH"), "CBCAST_NATS_URL=" + server.ClientURL(), "CBCAST_TENANT=" + w.tenant,
 		"CBCAST_EXIT_FLUSH=60s", envPlay + "=" + c.Name, envCap + "=" + longest,

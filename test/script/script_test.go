@@ -6,34 +6,16 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/cbcast/cbcast/internal/natsd"
+	"github.com/cbcast/cbcast/test/program"
 )
 
-var program string // the cbcast binary
-
-func TestMain(m *testing.M) { os.Exit(runTests(m)) }
-
-func runTests(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "script")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	program = filepath.Join(dir, "cbcast")
-	build := exec.Command("go", "build", "-o", program, "../../cmd/cbcast")
-	build.Stderr = os.Stderr
-	if err := build.Run(); err != nil {
-		return 1
-	}
-	return m.Run()
-}
+func TestMain(m *testing.M) { os.Exit(program.Main(m, nil)) }
 
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -48,8 +30,8 @@ func TestScripts(t *testing.T) {
 			e.Setenv("XDG_STATE_HOME", filepath.Join(e.WorkDir, "state"))
 			// Tests run at once: every hub's relay takes a port of its own.
 			e.Setenv("CBCAST_RELAY_ADDR", "127.0.0.1:0")
-			e.Setenv("CBCAST", program)
-			e.Setenv("PATH", filepath.Dir(program)+string(os.PathListSeparator)+e.Getenv("PATH"))
+			e.Setenv("CBCAST", program.Path)
+			e.Setenv("PATH", filepath.Dir(program.Path)+string(os.PathListSeparator)+e.Getenv("PATH"))
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
