@@ -172,11 +172,14 @@ func (b *batch) run(ctx context.Context) error {
 		if !strings.HasPrefix(m.Subject, b.id) {
 			continue // of an earlier batch
 		}
-		silent = 0
-		timer.Reset(pingAfter)
+		before, open := b.acked, b.open
 		done, err := b.take(m)
 		if done || err != nil {
 			return err
+		}
+		if b.acked > before || b.open != open { // an answer to a ping alone is no progress
+			silent = 0
+			timer.Reset(pingAfter)
 		}
 	}
 }

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// historyBytes bounds one direct-get batch; a client holds one at a time.
+	// historyBytes bounds one direct-get batch; a reader holds two at a time.
 	historyBytes = 4 << 20
 
 	// Batches grow from the first to the last of these, so that a short page
-	// does not load a long run.
+	// does not load a long run, and the first event does not wait for many.
 	historyFirst, historyLast = 64, 1024
 
 	// scanAhead is how many events may be read and dropped to reach the first
@@ -94,50 +94,79 @@ func (b *Bus) seek(ctx context.Context, r Ref, after, headNo, headSeq uint64) (u
 
 // scan calls fn for every message of stream that matches filter, from stream
 // sequence start to last. A replica that is behind, a lost connection and a
-// batch with a hole are dealt with here.
+// batch with a hole are dealt with here. The next batch is on its way while fn
+// works on one.
 func (b *Bus) scan(ctx context.Context, stream, filter string, start, last uint64, fn func(*stored) error) error {
-	next, batch := start, historyFirst
-	take := func(s *stored) error {
-		if s.seq > last {
-			return errEnd
+	ctx, cancel := context.WithCancel(ctx)
+	size := historyFirst
+	fetched := b.fetch(ctx, stream, getRequest{Seq: start, NextFor: filter, Batch: size, MaxBytes: historyBytes})
+	defer func() {
+		cancel()
+		if fetched != nil {
+			<-fetched
 		}
-		next = s.seq + 1
-		return fn(s)
-	}
-	for failed := 0; next <= last; {
-		from := next
-		err := b.batch(ctx, stream, getRequest{Seq: next, NextFor: filter, Batch: batch, MaxBytes: historyBytes}, take)
-		if errors.Is(err, ErrNotFound) {
-			// Nothing more on this replica. The leader knows whether there is.
-			var s *stored
-			if s, err = b.get(ctx, stream, getRequest{Seq: next, NextFor: filter}); err == nil {
-				err = take(s)
-			}
-			if errors.Is(err, ErrNotFound) {
-				return nil // retention took the rest
-			}
+	}()
+	next := start
+	for failed := 0; ; {
+		got := <-fetched
+		fetched = nil
+		if n := len(got.msgs); n > 0 {
+			failed, size = 0, min(4*size, historyLast)
+			next = got.msgs[n-1].seq + 1
 		}
+		end := errors.Is(got.err, ErrNotFound) || next > last // the leader was asked
 		switch {
-		case errors.Is(err, errEnd):
+		case end:
+		case got.err != nil && !errors.Is(got.err, ErrUnavailable):
+			return got.err
+		case got.err != nil:
+			if failed++; failed == historyTries {
+				return got.err
+			}
+			if err := b.pause(ctx, failed); err != nil {
+				return err
+			}
+		}
+		if !end {
+			fetched = b.fetch(ctx, stream, getRequest{Seq: next, NextFor: filter, Batch: size, MaxBytes: historyBytes})
+		}
+		for _, s := range got.msgs {
+			if s.seq > last {
+				break
+			}
+			if err := fn(s); err != nil {
+				return err
+			}
+		}
+		if end {
 			return nil
-		case err != nil && !errors.Is(err, ErrUnavailable):
-			return err
-		case next > from:
-			failed, batch = 0, min(2*batch, historyLast)
-			continue
-		}
-		if failed++; failed == historyTries {
-			return fmt.Errorf("%w: %v", ErrUnavailable, err)
-		}
-		if err := b.pause(ctx, failed); err != nil {
-			return err
 		}
 	}
-	return nil
 }
 
-// errEnd is returned inside this file at the end of the range asked for.
-var errEnd = errors.New("end of range")
+type fetched struct {
+	msgs []*stored
+	err  error // what came before it is in msgs
+}
+
+// fetch gets one batch in the background. The goroutine ends with its answer or
+// with ctx.
+func (b *Bus) fetch(ctx context.Context, stream string, req getRequest) chan fetched {
+	out := make(chan fetched, 1)
+	go func() {
+		var f fetched
+		f.err = b.batch(ctx, stream, req, func(s *stored) { f.msgs = append(f.msgs, s) })
+		if errors.Is(f.err, ErrNotFound) {
+			// Nothing on this replica. The leader knows whether there is.
+			var s *stored
+			if s, f.err = b.get(ctx, stream, getRequest{Seq: req.Seq, NextFor: req.NextFor}); f.err == nil {
+				f.msgs = append(f.msgs, s)
+			}
+		}
+		out <- f
+	}()
+	return out
+}
 
 // pause waits for the nth time before something is tried again, and for a
 // connection.
@@ -155,7 +184,7 @@ func (b *Bus) pause(ctx context.Context, n int) error {
 // batch sends one direct-get batch request (ADR-31) and calls fn for each
 // message. It returns nil at the end of the batch, and [ErrUnavailable] when
 // messages of it are missing: those before the hole were given to fn.
-func (b *Bus) batch(ctx context.Context, stream string, req getRequest, fn func(*stored) error) error {
+func (b *Bus) batch(ctx context.Context, stream string, req getRequest, fn func(*stored)) error {
 	l, err := b.now()
 	if err != nil {
 		return err
@@ -196,9 +225,7 @@ func (b *Bus) batch(ctx context.Context, stream string, req getRequest, fn func(
 				return err
 			}
 			before = m.Header.Get(jetstream.SequenceHeader)
-			if err := fn(s); err != nil {
-				return err
-			}
+			fn(s)
 			timer.Reset(requestTimeout)
 		case <-l.ctx.Done():
 			return errBroken

@@ -61,7 +61,7 @@ func (b *Bus) Epoch(ctx context.Context, partition int) (time.Time, error) {
 // History yields the run's events with Seq > after, in order, up to the head at
 // the time of the call. It does not judge gaps: retention may have taken the
 // beginning, and the caller sees Seq jump. A run without events yields nothing.
-// It holds about [historyBytes] at a time, whatever the run's length. An error
+// It holds about twice [historyBytes] at a time, whatever the run's length. An error
 // ends it: [ErrUnavailable] when the bus went away and did not come back in time.
 func (b *Bus) History(ctx context.Context, r Ref, after uint64) iter.Seq2[*event.Event, error] {
 	return func(yield func(*event.Event, error) bool) {
