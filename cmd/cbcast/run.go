@@ -90,6 +90,7 @@ func (a *app) wrap(ctx context.Context, o runOptions) error {
 		return err
 	}
 	defer end()
+	st.quick = true
 	opt.Argv, opt.Dialect, opt.HoldStdin = o.argv, dialect.Name(o.dialect), o.hold
 	opt.Stdin, opt.Stdout, opt.Stderr = a.io.in, file(a.io.out), file(a.io.err)
 	if terminal(a.io.err) {

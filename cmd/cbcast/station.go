@@ -23,9 +23,13 @@ const (
 	hubPatience = 15 * time.Second
 	// defaultRelayAddr is relay.Config's default.
 	defaultRelayAddr = "127.0.0.1:8420"
-	// leaveTime bounds how long the end of this process may take to hand the
-	// local store over. What is acknowledged is in the kernel already.
-	leaveTime = 2 * time.Second
+	// leaveTime bounds how long the end of this process may take to close the
+	// local store. quickLeave is that of a wrapper, whose host waits for its exit:
+	// a server takes 50 ms to end in order. A store that is left without is
+	// recovered by its next owner, and what that could not find is still in the
+	// spools: they outlive their runs for that.
+	leaveTime  = 2 * time.Second
+	quickLeave = 5 * time.Millisecond
 )
 
 // A station is this process's place on the bus: a client of the configured NATS
@@ -35,6 +39,7 @@ type station struct {
 	a     *app
 	log   *slog.Logger
 	serve bool // run the relay whatever the bus is
+	quick bool // leave without waiting for the server
 
 	ctx    context.Context // ends with close
 	cancel context.CancelFunc
@@ -311,7 +316,11 @@ func (s *station) close() {
 	s.cancel()
 	s.wg.Wait()
 	if s.hub != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
+		bound := leaveTime
+		if s.quick {
+			bound = quickLeave
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), bound)
 		defer cancel()
 		if err := s.hub.Close(ctx); err != nil {
 			s.log.Debug("leave the hub", "error", err)

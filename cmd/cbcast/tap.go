@@ -26,11 +26,12 @@ run where the agent can be wrapped.`,
 		Example: `  cbc -p --output-format stream-json "fix the tests" | cbcast tap | jq .type`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			opt, _, end, err := a.newEdge()
+			opt, st, end, err := a.newEdge()
 			if err != nil {
 				return err
 			}
 			defer end()
+			st.quick = true
 			opt.Dialect, opt.Source, opt.Stdin, opt.Stdout = dialect.Name(d), "tap", a.io.in, file(a.io.out)
 			_, err = ingest.Tap(c.Context(), opt)
 			return err
