@@ -61,6 +61,13 @@ func (c *Config) Validate() error {
 	if c.SpoolRunMax < minSpool {
 		return fmt.Errorf("CBCAST_SPOOL_RUN_MAX %d: use %d or more", c.SpoolRunMax, minSpool)
 	}
+	for name, d := range map[string]time.Duration{
+		"CBCAST_EXIT_FLUSH": c.ExitFlush, "CBCAST_KILL_AFTER_RESULT": c.KillAfterResult, "CBCAST_STALL_AFTER": c.StallAfter,
+	} {
+		if d < 0 {
+			return fmt.Errorf("%s %s: use 0 or more", name, d)
+		}
+	}
 	if c.PresenceTTL < 2*time.Second {
 		return fmt.Errorf("CBCAST_PRESENCE_TTL %s: use 2s or more", c.PresenceTTL)
 	}

@@ -76,6 +76,7 @@ type edge struct {
 	start time.Time
 	ship  *shipper
 	alone bool // nothing passes through beside the recording
+	pipe  bool // there is no child, only what one wrote
 	holds bool // the parent's EOF is kept back
 }
 

@@ -208,6 +208,9 @@ func (s *shipper) info(ctx context.Context, b *bus.Bus) bus.RunInfo {
 		Host: host, Labels: e.o.Labels, Started: e.start, LastSeq: e.spool.Last(),
 	}
 	describe(e.rec.state, &i)
+	if e.pipe || !e.channel() {
+		i.Capabilities = nil // what the agent could obey does not reach it
+	}
 	return i
 }
 

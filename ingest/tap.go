@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cbcast/cbcast/ingest/child"
+	"github.com/cbcast/cbcast/internal/bus"
 	"github.com/cbcast/cbcast/internal/event"
 )
 
@@ -26,6 +27,8 @@ func Tap(ctx context.Context, o Options) (Outcome, error) {
 		o.OnStart(e.id)
 	}
 	e.started(0)
+	e.pipe = true
+	e.ship.commands = e.refuseAll
 	e.ship.run(ctx)
 	p := child.StartPipe(o.Stdin, o.Stdout)
 	background(func() { e.record(p.Tap()) })
@@ -36,6 +39,13 @@ func Tap(ctx context.Context, o Options) (Outcome, error) {
 	}
 	e.close(x, true)
 	return e.finish(ctx, nil), nil
+}
+
+// refuseAll answers commands to a run that has no child.
+func (e *edge) refuseAll(_ context.Context, c bus.Command) {
+	e.rec.fact(event.TypeCommand, event.Cmd, event.CommandFact{
+		Command: c.ID, Name: c.Name, Fact: event.Refused, Reason: "no_control_channel",
+	})
 }
 
 // importRead is how much of a file is read at once.
@@ -52,7 +62,8 @@ func Import(ctx context.Context, o Options, r io.Reader) (Outcome, error) {
 		o.OnStart(e.id)
 	}
 	e.started(0)
-	e.alone = true
+	e.alone, e.pipe = true, true
+	e.ship.commands = e.refuseAll
 	e.ship.run(ctx)
 	readErr := e.importLines(ctx, r)
 	e.close(event.Exited{Reason: "import", DurationMS: time.Since(e.start).Milliseconds()}, readErr == nil)

@@ -149,7 +149,8 @@ func (r *Relay) newCommand(i bus.RunInfo, name string, req CommandRequest, q *ht
 	}
 	now := time.Now().UTC()
 	deliver := within(req.DeliverWithin, r.cfg.DeliverWithin)
-	effect := max(within(req.EffectWithin, r.cfg.EffectWithin), deliver)
+	effect := within(req.EffectWithin, r.cfg.EffectWithin)
+	deliver = min(deliver, effect) // what has no time to act is not delivered
 	return bus.Command{
 		ID: req.ID, Tenant: i.Tenant, Run: i.Run, Name: name, Data: mustJSON(args{req.Reason, req.Task, req.Turn}),
 		Time: now, DeliverBy: now.Add(deliver), EffectBy: now.Add(effect), Actor: actorLocal, From: q.RemoteAddr,

@@ -36,7 +36,6 @@ type config struct {
 	// configured: auto joins or starts it, never leaves everything in the spool,
 	// require fails without it. "" is never where CI is set, else auto.
 	Hub string `env:"HUB"`
-	// one and keeps to it.
 	// StateDir holds the spool, the local store and the local token.
 	StateDir string `env:"STATE_DIR"`
 	// LogFile receives cbcast's own log. "" logs to stderr when that is a
@@ -44,6 +43,9 @@ type config struct {
 	LogFile  string `env:"LOG"`
 	LogLevel string `env:"LOG_LEVEL" envDefault:"warn"`
 
+	// Partitions, Replicas, MaxAge and MaxBytes say how the streams of a configured
+	// server are made. The hub of this machine has one partition and one replica,
+	// and MaxBytes for all of its streams together.
 	Partitions int           `env:"PARTITIONS" envDefault:"1"`
 	Replicas   int           `env:"REPLICAS" envDefault:"1"`
 	MaxAge     time.Duration `env:"MAX_AGE" envDefault:"168h"`

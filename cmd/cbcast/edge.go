@@ -42,9 +42,17 @@ func (a *app) edgeOptions(log *slog.Logger) ingest.Options {
 	}
 	return ingest.Options{
 		Config: a.cfg.Edge, Env: childEnviron(a.environ), SpoolRoot: a.spoolRoot(), Key: key,
-		Partitions: a.cfg.Partitions, Labels: ingest.CILabels(environMap(a.environ)), Version: version(),
+		Partitions: a.partitions(), Labels: ingest.CILabels(environMap(a.environ)), Version: version(),
 		SyncInterval: a.syncInterval(), Log: log,
 	}
+}
+
+// partitions is the number of event streams: the hub of this machine has one.
+func (a *app) partitions() int {
+	if a.cfg.Bus.URL == "" {
+		return 1
+	}
+	return a.cfg.Partitions
 }
 
 // syncInterval is how long the store may keep acknowledged events in memory: the
@@ -112,10 +120,13 @@ func (a *app) logger() (*slog.Logger, func(), error) {
 	opt := &slog.HandlerOptions{Level: level}
 	if a.cfg.LogFile != "" {
 		f, err := os.OpenFile(a.cfg.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-		if err != nil {
-			return nil, nil, fmt.Errorf("open the log: %w", err)
+		if err == nil {
+			return slog.New(slog.NewJSONHandler(f, opt)), func() { _ = f.Close() }, nil
 		}
-		return slog.New(slog.NewJSONHandler(f, opt)), func() { _ = f.Close() }, nil
+		// The agent comes first: without its file the log goes where it would go.
+		if terminal(a.io.err) {
+			fmt.Fprintln(a.io.err, "cbcast: no log:", err)
+		}
 	}
 	var w io.Writer = io.Discard
 	if terminal(a.io.err) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -21,13 +22,15 @@ func newFlush(a *app) *cobra.Command {
 left when a run ended without one, and those of a wrapper that was killed. A run
 that was shown as lost gets its true verdict then.
 
-Exit codes: 0 everything is on the bus   4 something is left`,
+Exit codes: 0 everything is on the bus   1 the bus cannot be reached   4 something is left`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if list {
 				return a.listSpool()
 			}
-			a.cfg.Hub = orHub(a.cfg.Hub)
+			if a.cfg.Bus.URL == "" && a.cfg.Hub == hubNever {
+				return &exitError{exitUsage, errors.New("nowhere to ship to; set CBCAST_NATS_URL, or CBCAST_HUB=auto for the store of this machine")}
+			}
 			return a.withBus(c.Context(), func(ctx context.Context, b *bus.Bus) error {
 				log, closeLog, err := a.logger()
 				if err != nil {
@@ -43,15 +46,19 @@ Exit codes: 0 everything is on the bus   4 something is left`,
 }
 
 func (a *app) flush(ctx context.Context, b *bus.Bus, log *slog.Logger) error {
-	left := 0
+	left, done := 0, 0
 	err := ingest.Flush(ctx, a.spoolRoot(), b, a.syncInterval(), log, func(f ingest.Flushed) {
 		if f.Err != nil {
 			left++
 			fmt.Fprintf(a.io.out, "%s  left in the spool: %v\n", f.Run, f.Err)
 			return
 		}
+		done++
 		fmt.Fprintf(a.io.out, "%s  %d events on the bus\n", f.Run, f.Events)
 	})
+	if err == nil && left+done == 0 {
+		fmt.Fprintln(a.io.out, "nothing was left in the spool")
+	}
 	if err == nil && left > 0 {
 		err = &exitError{code: exitIncomplete}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/cbcast/cbcast/internal/bus"
 	"github.com/cbcast/cbcast/internal/event"
@@ -65,16 +66,25 @@ func follow(ctx context.Context, b *bus.Bus, ref bus.Ref, after uint64, fn func(
 
 // pass gives everything that is new and reports whether to go on.
 func pass(ctx context.Context, b *bus.Bus, ref bus.Ref, after *uint64, seen map[string]bool, fn func(*event.Event) bool) (bool, error) {
+	var beside []*event.Event // control facts not given yet, in the order of the bus
 	for e, err := range b.Controls(ctx, ref.Tenant, ref.Run) {
 		if err != nil {
 			return false, fmt.Errorf("read control facts: %w", err)
 		}
 		if !seen[e.Ref] {
 			seen[e.Ref] = true
-			if !fn(e) {
-				return false, nil
-			}
+			beside = append(beside, e)
 		}
+	}
+	// before gives those that are older than an event.
+	before := func(t time.Time) bool {
+		for len(beside) > 0 && (t.IsZero() || beside[0].Time.Before(t)) {
+			if !fn(beside[0]) {
+				return false
+			}
+			beside = beside[1:]
+		}
+		return true
 	}
 	for e, err := range b.History(ctx, ref, *after) {
 		if err != nil {
@@ -86,11 +96,15 @@ func pass(ctx context.Context, b *bus.Bus, ref bus.Ref, after *uint64, seen map[
 			}
 		}
 		*after = e.Seq
-		if !fn(e) || e.Type == event.TypeExited {
+		if !before(e.Time) || !fn(e) {
+			return false, nil
+		}
+		if e.Type == event.TypeExited {
+			before(time.Time{})
 			return false, nil
 		}
 	}
-	return true, nil
+	return before(time.Time{}), nil
 }
 
 // hole stands for events that the bus no longer has.

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"os/user"
+	"regexp"
 	"slices"
 	"time"
 
@@ -33,9 +34,13 @@ Without --wait it returns when the bus has the command. With --wait it prints ea
 fact as it comes (accepted, written, acked, settled …) and returns at the last one.
 
 Exit codes with --wait: 0 settled, or nothing was open   1 refused
-  4 expired, or nobody knows what became of it   2 usage`,
+  4 expired, or nobody knows what became of it   2 usage
+Without --wait: 0 the bus has the command   1 the run has ended`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := o.check(); err != nil {
+				return &exitError{exitUsage, err}
+			}
 			return a.withBus(c.Context(), func(ctx context.Context, b *bus.Bus) error {
 				r, err := resolve(ctx, b, args[0])
 				if err != nil {
@@ -52,7 +57,7 @@ Exit codes with --wait: 0 settled, or nothing was open   1 refused
 	f.BoolVar(&o.keepTurn, "keep-turn", false, "stop the tasks and let the turn go on, where the agent does that (cbc)")
 	f.StringVar(&o.id, "id", "", "id of the command: the same id again has no second effect (default: a new one)")
 	f.DurationVar(&o.deliver, "deliver-within", o.deliver, "expire when the agent cannot be reached in this time")
-	f.DurationVar(&o.effect, "effect-within", o.effect, "how long the effect is awaited")
+	f.DurationVar(&o.effect, "effect-within", o.effect, "how long the effect is awaited; an agent that cannot be reached in\nthis time is not told either")
 	return c
 }
 
@@ -60,6 +65,19 @@ type interruptOptions struct {
 	wait, keepTurn   bool
 	reason, task, id string
 	deliver, effect  time.Duration
+}
+
+// commandID is what the relay takes as a command's id, too.
+var commandID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
+
+func (o *interruptOptions) check() error {
+	switch {
+	case o.id != "" && !commandID.MatchString(o.id):
+		return fmt.Errorf("--id %q: use 1 to 64 of letters, digits, '.', '_', ':', '-'", o.id)
+	case o.deliver <= 0 || o.effect <= 0:
+		return errors.New("--deliver-within and --effect-within must be above 0")
+	}
+	return nil
 }
 
 func (a *app) interrupt(ctx context.Context, b *bus.Bus, r bus.RunInfo, o interruptOptions) error {
@@ -78,8 +96,8 @@ func (a *app) interrupt(ctx context.Context, b *bus.Bus, r bus.RunInfo, o interr
 		args["turn"] = "keep"
 	}
 	cmd.Data, _ = json.Marshal(args) // a map of strings always marshals
-	cmd.DeliverBy = cmd.Time.Add(o.deliver)
-	cmd.EffectBy = cmd.Time.Add(max(o.effect, o.deliver))
+	cmd.DeliverBy = cmd.Time.Add(min(o.deliver, o.effect))
+	cmd.EffectBy = cmd.Time.Add(o.effect)
 	cmd.Actor, cmd.From = actor(), "cli"
 
 	ref := bus.Ref{Tenant: r.Tenant, Run: r.Run, Partition: r.Partition, First: r.First}
@@ -102,7 +120,7 @@ func (a *app) interrupt(ctx context.Context, b *bus.Bus, r bus.RunInfo, o interr
 	if dup {
 		word = "accepted before"
 	}
-	fmt.Fprintf(a.io.out, "%s  command %s\n", word, cmd.ID)
+	fmt.Fprintf(a.io.out, "%-9s command %s to run %s\n", word, cmd.ID, r.Run)
 	if !o.wait {
 		return nil
 	}
@@ -124,7 +142,7 @@ func (a *app) awaitFacts(ctx context.Context, b *bus.Bus, ref bus.Ref, after uin
 		if json.Unmarshal(e.Data, &f) != nil || f.Command != cmd.ID {
 			return true
 		}
-		fmt.Fprintf(a.io.out, "%-9s %s%s\n", f.Fact, printable(f.Reason), details(f))
+		fmt.Fprintf(a.io.out, "%-9s %s%s\n", f.Fact, explain(f.Reason), details(f))
 		if f.Fact.Final() {
 			final = f
 		}
@@ -143,6 +161,17 @@ func (a *app) awaitFacts(ctx context.Context, b *bus.Bus, ref bus.Ref, after uin
 		return &exitError{exitIncomplete, errors.New("the run ended without a word about the command")}
 	}
 	return err
+}
+
+// explain adds to a reason what can be done about it.
+func explain(reason string) string {
+	switch reason {
+	case "no_control_channel":
+		return reason + ": the agent takes messages only with --input-format stream-json"
+	case "stdin_closed":
+		return reason + ": its host has ended its stdin; run --hold-stdin keeps it open while something is open"
+	}
+	return printable(reason)
 }
 
 func details(f event.CommandFact) string {

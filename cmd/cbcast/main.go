@@ -37,7 +37,6 @@ const (
 	exitDenied     = 3
 	exitIncomplete = 4
 	exitInterrupt  = 5
-	exitTimeout    = 124
 )
 
 // exitError carries an exit code through cobra. Its message, if any, has not
@@ -104,9 +103,10 @@ func (a *app) exit(err error) int {
 
 func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
-		Use:   "cbcast",
-		Short: "See, replay and steer headless coding agents",
-		Long: `cbcast wraps a headless coding agent (cbc, claude, codex app-server), passes its
+		Use:     "cbcast",
+		Version: version(),
+		Short:   "See, replay and steer headless coding agents",
+		Long: `cbcast wraps a headless coding agent (cbc, claude), passes its
 stdin, stdout and stderr through untouched, and publishes every line as an event
 to NATS JetStream. A relay serves the events over HTTP, live and replayed in
 order, and carries commands such as interrupt back to the agent.
@@ -126,6 +126,7 @@ needs one starts a NATS server and a relay on the loopback interface.
 		},
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetVersionTemplate("cbcast {{.Version}}\n")
 	usage := func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return &exitError{exitUsage, fmt.Errorf("unknown command %q; cbcast --help lists them", args[0])}
@@ -153,7 +154,7 @@ needs one starts a NATS server and a relay on the loopback interface.
 }
 
 // argv0Name reports whether the program was invoked through a link with the
-// name of an agent, and under which: "claude", "cbc" or "codex".
+// name of an agent, and under which.
 func argv0Name(arg0 string) (string, bool) {
 	base := filepath.Base(arg0)
 	if ext := filepath.Ext(base); ext == ".exe" {

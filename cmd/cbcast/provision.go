@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -21,6 +22,9 @@ differs from what this configuration wants, the difference is printed.
 Exit codes: 0 everything is as wanted (or was created)   4 something differs`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if a.cfg.Bus.URL == "" {
+				return &exitError{exitUsage, errors.New("no server; set CBCAST_NATS_URL (the hub of this machine makes its own streams)")}
+			}
 			return a.withBus(c.Context(), func(ctx context.Context, b *bus.Bus) error {
 				changes, err := b.Plan(ctx, a.topology())
 				if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cbcast/cbcast/internal/dialect"
 	"github.com/cbcast/cbcast/internal/event"
+	"github.com/cbcast/cbcast/relay"
 )
 
 // maxText is how much of a text one line of output shows, in runes.
@@ -40,6 +41,9 @@ func factSummary(e *event.Event) string {
 	case event.TypeStarted:
 		var s event.Started
 		_ = json.Unmarshal(e.Data, &s)
+		if s.Pid == 0 {
+			return fmt.Sprintf("started  %s  (%s)", printable(s.Source), printable(s.Host))
+		}
 		return fmt.Sprintf("started  %s  (%s, pid %d)", short(strings.Join(s.Argv, " ")), printable(s.Host), s.Pid)
 	case event.TypeSession:
 		var s event.Session
@@ -61,6 +65,10 @@ func factSummary(e *event.Event) string {
 		var f event.CommandFact
 		_ = json.Unmarshal(e.Data, &f)
 		return fmt.Sprintf("command %s  %s %s%s", short(f.Command), printable(f.Name), f.Fact, reason(f.Reason))
+	case event.TypeAudit:
+		var au relay.Audit
+		_ = json.Unmarshal(e.Data, &au)
+		return fmt.Sprintf("%s  by %s from %s%s  (command %s)", short(au.Name), short(au.Actor), short(au.From), reason(au.Reason), short(au.Command))
 	case event.TypeLost:
 		return "lost  no word from the edge; the verdict is provisional"
 	case event.TypeResumed:
@@ -86,7 +94,9 @@ func exitText(x event.Exited) string {
 	default:
 		s = printable(x.Reason)
 	}
-	s += fmt.Sprintf(", %d lines", x.Frames.Out)
+	if x.Reason != "edge_died" { // nobody counted
+		s += fmt.Sprintf(", %d lines", x.Frames.Out)
+	}
 	if !x.Complete {
 		s += ", incomplete"
 	}

@@ -38,15 +38,16 @@ func newRun(a *app) *cobra.Command {
 		Short: "Run an agent and publish what it says",
 		Long: `run starts COMMAND and passes stdin, stdout, stderr, signals and the exit code
 through untouched. Beside that it publishes every line to NATS and takes commands
-such as interrupt for it. Nothing of cbcast's is written to stdout, and to stderr
-only when that is a terminal.
+such as interrupt for it, if COMMAND reads them: claude and cbc do with
+--input-format stream-json. Nothing of cbcast's is written to stdout, and to stderr
+only when that is a terminal, or when COMMAND cannot be run at all.
 
 Where no NATS is reachable the lines stay in the spool on this machine; a later
 run, flush or up ships them. The agent never waits for any of it.
 
 Exit codes: those of COMMAND; a death by signal is repeated. With --exit=verdict:
   0 success   1 failed   2 usage   3 denied, or nothing done   4 incomplete or lost
-  5 interrupted by a command   124 timeout   130, 143, … ended by a signal
+  5 interrupted by a command   130, 143, … ended by a signal that was passed on
 With --require-delivery, 4 when the run's events are not all on the bus at the end.
 126 and 127: COMMAND cannot be run, or is not found.`,
 		Example: `  cbcast run -- claude -p --output-format stream-json --verbose "fix the tests"
@@ -64,10 +65,8 @@ With --require-delivery, 4 when the run's events are not all on the bus at the e
 			default:
 				return &exitError{exitUsage, fmt.Errorf("--exit=%s; it must be child or verdict", o.exit)}
 			}
-			switch dialect.Name(o.dialect) {
-			case "", dialect.Claude, dialect.CBC, dialect.Unknown:
-			default:
-				return &exitError{exitUsage, fmt.Errorf("--dialect=%s; it must be claude, cbc or unknown", o.dialect)}
+			if err := checkDialect(o.dialect); err != nil {
+				return err
 			}
 			return a.wrap(c.Context(), o)
 		},
@@ -81,6 +80,14 @@ With --require-delivery, 4 when the run's events are not all on the bus at the e
 	f.StringVar(&a.cfg.Edge.Tenant, "tenant", a.cfg.Edge.Tenant, "tenant that the run belongs to")
 	f.StringVar(&a.cfg.Hub, "hub", a.cfg.Hub, "hub of this machine: auto, never or require")
 	return c
+}
+
+func checkDialect(name string) error {
+	switch dialect.Name(name) {
+	case "", dialect.Claude, dialect.CBC, dialect.Unknown:
+		return nil
+	}
+	return &exitError{exitUsage, fmt.Errorf("--dialect=%s; it must be claude, cbc or unknown", name)}
 }
 
 // wrap runs one child as an edge.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,6 +41,7 @@ type station struct {
 	log   *slog.Logger
 	serve bool // run the relay whatever the bus is
 	quick bool // leave without waiting for the server
+	own   bool // the relay is this process's, whoever owns the hub
 
 	ctx    context.Context // ends with close
 	cancel context.CancelFunc
@@ -92,12 +94,16 @@ func (s *station) start(ctx context.Context) error {
 		return fmt.Errorf("open the hub of this machine: %w", err)
 	}
 	s.hub = hub
+	s.own = s.serve && s.a.cfg.Relay.Addr != defaultRelayAddr
 	s.wg.Go(func() { // ends with s.ctx
-		select {
-		case <-hub.Owned():
-			s.runRelay(hub)
-		case <-s.ctx.Done():
+		if !s.own { // an address that was asked for is served, whoever owns the hub
+			select {
+			case <-hub.Owned():
+			case <-s.ctx.Done():
+				return
+			}
 		}
+		s.runRelay(hub)
 	})
 	return nil
 }
@@ -113,8 +119,10 @@ func (s *station) connect(ctx context.Context) (*bus.Bus, error) {
 		cfg = bus.Config{Name: "cbcast", InProcess: s.hub, Nkey: s.hub.KeyFile()}
 	}
 	b, err := bus.Connect(ctx, cfg, s.log)
-	if err != nil {
-		return nil, fmt.Errorf("connect: %w", err)
+	if err != nil && s.external() {
+		return nil, fmt.Errorf("reach the NATS server at %s: %w; check CBCAST_NATS_URL", redactURL(cfg.URL), err)
+	} else if err != nil {
+		return nil, fmt.Errorf("reach the hub of this machine: %w", err)
 	}
 	if s.hub == nil {
 		return b, nil // an external server is provisioned, not changed by whoever connects
@@ -130,6 +138,18 @@ func (s *station) topology() bus.Topology {
 	t := bus.Local(s.a.cfg.MaxBytes)
 	t.MaxAge = s.a.cfg.MaxAge
 	return t
+}
+
+// redactURL is a URL list without its passwords.
+func redactURL(list string) string {
+	var out []string
+	for one := range strings.SplitSeq(list, ",") {
+		if u, err := url.Parse(one); err == nil {
+			one = u.Redacted()
+		}
+		out = append(out, one)
+	}
+	return strings.Join(out, ",")
 }
 
 // edgeDial is connect for an edge: it waits as long as its context.
@@ -164,7 +184,6 @@ func (s *station) runRelay(hub *natsd.Hub) {
 	first := s.relayAt == "" && s.relayBad == nil
 	if err != nil && s.ctx.Err() == nil {
 		s.relayBad = err
-		s.log.Error("the relay ended", "error", err)
 	}
 	s.mu.Unlock()
 	if first {
@@ -188,9 +207,9 @@ func (s *station) serveRelay(hub *natsd.Hub) error {
 	}
 	cfg := s.a.cfg.Relay
 	cfg.Addr = ln.Addr().String()
-	r := relay.New(relay.Options{Config: cfg, Bus: b, Token: string(token), Partitions: s.a.cfg.Partitions, Log: s.log})
+	r := relay.New(relay.Options{Config: cfg, Bus: b, Token: string(token), Partitions: s.a.partitions(), Log: s.log})
 	at := "http://" + ln.Addr().String()
-	if hub != nil {
+	if hub != nil && hub.Owner() {
 		if err := hub.SetRelay(at); err != nil {
 			s.log.Warn("record the relay's address", "error", err)
 		}
@@ -251,7 +270,7 @@ func (s *station) listen(hub *natsd.Hub) (net.Listener, error) {
 func (s *station) relayURL(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, hubPatience)
 	defer cancel()
-	if s.hub != nil && !s.hub.Owner() {
+	if s.hub != nil && !s.hub.Owner() && !s.own {
 		if r := s.hub.Info().Relay; r != "" {
 			return r, nil
 		}

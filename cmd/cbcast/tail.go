@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -94,7 +95,15 @@ func (p *printer) one(e *event.Event) error {
 	case p.o.json:
 		_, err = p.a.io.out.Write(append(e.AppendJSON(nil), '\n'))
 	default:
-		_, err = fmt.Fprintf(p.a.io.out, "%s %6d %-4s %s\n", e.Time.Local().Format("15:04:05.000"), e.Seq, e.Kind, summary(e))
+		_, err = fmt.Fprintf(p.a.io.out, "%s %6s %-4s %s\n", e.Time.Local().Format("15:04:05.000"), number(e), e.Kind, summary(e))
 	}
 	return err
+}
+
+// number is an event's number, "·" for a fact beside the run's own.
+func number(e *event.Event) string {
+	if e.Seq == 0 {
+		return "·"
+	}
+	return strconv.FormatUint(e.Seq, 10)
 }

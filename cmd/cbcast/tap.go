@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -26,6 +28,9 @@ run where the agent can be wrapped.`,
 		Example: `  cbc -p --output-format stream-json "fix the tests" | cbcast tap | jq .type`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if err := checkDialect(d); err != nil {
+				return err
+			}
 			opt, st, end, err := a.newEdge()
 			if err != nil {
 				return err
@@ -52,6 +57,9 @@ run of its own, and prints the run's id. Times are those of the import.
 Exit codes: 0 everything is on the bus   4 the rest is in the spool (cbcast flush)`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := checkDialect(d); err != nil {
+				return err
+			}
 			var r io.Reader = a.io.in
 			if args[0] != "-" {
 				f, err := os.Open(args[0])
@@ -68,7 +76,7 @@ Exit codes: 0 everything is on the bus   4 the rest is in the spool (cbcast flus
 			}
 			defer end()
 			opt.Dialect, opt.Source, opt.ExitFlush = dialect.Name(d), "import", max(opt.ExitFlush, importFlush)
-			if err := st.open(c.Context()); err != nil {
+			if err := a.reachable(c.Context(), st); err != nil {
 				return err
 			}
 			out, err := ingest.Import(c.Context(), opt, r)
@@ -77,11 +85,23 @@ Exit codes: 0 everything is on the bus   4 the rest is in the spool (cbcast flus
 			}
 			fmt.Fprintln(a.io.out, out.Run)
 			if !out.Shipped {
-				return &exitError{code: exitIncomplete}
+				return &exitError{exitIncomplete, errors.New("the rest is in the spool; cbcast flush ships it")}
 			}
 			return nil
 		},
 	}
 	c.Flags().StringVar(&d, "dialect", "", "how the lines are written: claude, cbc or unknown (default: by what they say)")
 	return c
+}
+
+// reachable fails when the bus is not there: a command that has nothing else to do
+// says so at once.
+func (a *app) reachable(ctx context.Context, st *station) error {
+	ctx, cancel := context.WithTimeout(ctx, hubPatience)
+	defer cancel()
+	b, err := st.connect(ctx)
+	if err == nil {
+		b.Close()
+	}
+	return err
 }

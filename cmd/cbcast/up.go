@@ -39,8 +39,11 @@ Without it the hub lives only as long as some run or command of cbcast does.`,
 
 func (a *app) up(ctx context.Context) error {
 	a.cfg.Hub = orHub(a.cfg.Hub)
-	// A service's log goes to stderr, wherever that leads.
-	log := slog.New(slog.NewTextHandler(a.io.err, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	log, closeLog, err := a.serviceLogger()
+	if err != nil {
+		return err
+	}
+	defer closeLog()
 	st := a.newStation(log)
 	st.serve = true
 	defer st.close()
@@ -85,4 +88,19 @@ func (a *app) flushLoop(ctx context.Context, b *bus.Bus, log *slog.Logger) {
 			return
 		}
 	}
+}
+
+// serviceLogger is the log of a service: CBCAST_LOG, else stderr wherever that
+// leads, from info on unless CBCAST_LOG_LEVEL says otherwise.
+func (a *app) serviceLogger() (*slog.Logger, func(), error) {
+	if a.cfg.LogFile != "" {
+		return a.logger()
+	}
+	level := slog.LevelInfo
+	if _, set := environMap(a.environ)[envPrefix+"LOG_LEVEL"]; set {
+		if err := level.UnmarshalText([]byte(a.cfg.LogLevel)); err != nil {
+			return nil, nil, &exitError{exitUsage, fmt.Errorf("CBCAST_LOG_LEVEL: %w", err)}
+		}
+	}
+	return slog.New(slog.NewTextHandler(a.io.err, &slog.HandlerOptions{Level: level})), func() {}, nil
 }
