@@ -22,6 +22,9 @@ import (
 // message far below the server's default limit of 1 MiB, headers included.
 const chunkSize = 256 << 10
 
+// maxUnknown bounds the tasks that an exit names; the fold closes all of them.
+const maxUnknown = 64
+
 // A recorder turns what passes into numbered events in the spool, and folds
 // them. Its methods are safe for concurrent use: the goroutine that reads the
 // tap and those that take commands both record.
@@ -281,6 +284,9 @@ func (r *recorder) close(x event.Exited, whole bool) error {
 		r.lost = event.Gap{}
 		r.factLocked(now, event.TypeGap, event.Life, g, true)
 	}
+	// What the child never said the end of, so that no reader waits for it.
+	x.Unknown = r.state.OpenTasks()
+	x.Unknown = x.Unknown[:min(len(x.Unknown), maxUnknown)]
 	x.Frames, x.Bytes, x.Oversize, x.Masked = r.counts.frames, r.counts.bytes, r.counts.oversize, r.red.Counts()
 	x.Complete = whole && r.gone.Bytes+r.gone.Frames == 0
 	if r.gone.Frames+r.gone.Bytes > 0 {
