@@ -96,6 +96,7 @@ type flusher struct {
 
 	damage  spool.Damage
 	damaged bool
+	ahead   bool // the bus has more than was left here
 }
 
 func (f *flusher) open(ctx context.Context, root, id string, syncInterval time.Duration) (err error) {
@@ -153,6 +154,7 @@ func (f *flusher) has(ctx context.Context) (seq uint64, final bool, err error) {
 		return 0, false, fmt.Errorf("ask the bus: %w", err)
 	}
 	if e.Seq > f.s.Last() {
+		f.ahead = true
 		f.s.Advance(e.Seq)
 	}
 	return e.Seq, e.Type == event.TypeExited && e.Seq == f.s.Last(), nil
@@ -176,6 +178,10 @@ func (f *flusher) complete(has uint64, final bool) error {
 	case final:
 		return f.s.End()
 	}
+	ended := f.s.Ended()
+	if ended { // its edge did write the last event; the disk lost it
+		x.Reason = "spool_damaged"
+	}
 	if err := f.s.Reopen(); err != nil {
 		return err
 	}
@@ -190,6 +196,14 @@ func (f *flusher) complete(has uint64, final bool) error {
 			return err
 		}
 		x.Gap = &g
+	} else if torn := f.s.Recovered(); !f.ahead && (torn.Cut > 0 || ended && !f.damaged) {
+		// At most the record that was being written when the edge was killed, if
+		// the disk is sound; nobody can say how many if it is not.
+		g := event.Gap{Frames: 1, Bytes: torn.Cut, Reason: "damaged", Detail: "the end of the spool cannot be read"}
+		if err := f.say(event.TypeGap, event.Life, g); err != nil {
+			return err
+		}
+		x.Gap, x.SpoolDamage = &g, g.Detail
 	}
 	j, err := f.s.Journal()
 	if err != nil {

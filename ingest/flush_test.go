@@ -343,17 +343,23 @@ func TestFlushBehindTheBus(t *testing.T) {
 // What a damaged spool has before the damage is shipped; the rest is told as a
 // gap, and the run has an end.
 func TestFlushDamaged(t *testing.T) {
+	t.Run("first segment", func(t *testing.T) { flushDamaged(t, func(segs []string) string { return segs[0] }) })
+	t.Run("last segment", func(t *testing.T) { flushDamaged(t, func(segs []string) string { return segs[len(segs)-1] }) })
+}
+
+func flushDamaged(t *testing.T, which func(segs []string) string) {
 	root, id := left(t, func(o *ingest.Options) { o.SpoolRunMax = 1 << 18 })
 	segs := segments(t, root)
 	if len(segs) < 2 {
 		t.Fatalf("%d segments", len(segs))
 	}
-	b, err := os.ReadFile(segs[0])
+	name := which(segs)
+	b, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b[len(b)/2] ^= 0xff
-	if err := os.WriteFile(segs[0], b, 0o600); err != nil {
+	if err := os.WriteFile(name, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if got := flush(t, root); len(got) != 1 {
@@ -367,6 +373,7 @@ func TestFlushDamaged(t *testing.T) {
 	if g.Frames == 0 || g.Bytes == 0 || x.SpoolDamage == "" || x.Complete || !bytes.Contains(evs[2].Data, []byte("init")) && len(evs) < 5 {
 		t.Errorf("gap %+v, exit %+v, %d events", g, x, len(evs))
 	}
+	equal(t, "exit reason", x.Reason, "spool_damaged")
 	equal(t, "last", evs[len(evs)-1].Type, event.TypeExited)
 	if got := flush(t, root); len(got) != 0 {
 		t.Errorf("flushed again: %+v", got)

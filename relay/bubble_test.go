@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -203,8 +204,11 @@ func TestLostThenTruth(t *testing.T) {
 		e.resume()
 		e.emit(notes(20)...)
 		e.emit(exited())
-		if got := ids(rest1()); got != "resumed 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23" {
-			t.Errorf("the truth: %s", got)
+		// The fact comes on a stream of its own: among the late frames, once.
+		got2 := strings.Fields(ids(rest1()))
+		at := slices.Index(got2, "resumed")
+		if at < 0 || strings.Join(slices.Delete(got2, at, at+1), " ") != "3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23" {
+			t.Errorf("the truth: %s", got2)
 		}
 		time.Sleep(time.Minute)
 		for _, s := range []*served{a, b} {

@@ -109,14 +109,17 @@ func (s *station) start(ctx context.Context) error {
 }
 
 // connect returns a bus with its streams checked. The caller closes it.
-func (s *station) connect(ctx context.Context) (*bus.Bus, error) {
+func (s *station) connect(ctx context.Context) (*bus.Bus, error) { return s.connectFor(ctx, s.ctx) }
+
+// connectFor waits as long as ctx; while life lasts the connection comes back.
+func (s *station) connectFor(ctx, life context.Context) (*bus.Bus, error) {
 	if err := s.open(ctx); err != nil {
 		return nil, err
 	}
 	cfg := s.a.cfg.Bus
 	cfg.Name = "cbcast"
 	if s.hub != nil {
-		cfg = bus.Config{Name: "cbcast", InProcess: s.hub, Nkey: s.hub.KeyFile()}
+		cfg = bus.Config{Name: "cbcast", InProcess: lifetime{s.hub, life}, Nkey: s.hub.KeyFile()}
 	}
 	b, err := bus.Connect(ctx, cfg, s.log)
 	if err != nil && s.external() {
@@ -140,6 +143,36 @@ func (s *station) topology() bus.Topology {
 	return t
 }
 
+// lifetime is a way to the hub that ends with a context: an owner that is stopped
+// would hold up who is leaving.
+type lifetime struct {
+	hub *natsd.Hub
+	ctx context.Context
+}
+
+func (l lifetime) InProcessConn() (net.Conn, error) {
+	type answer struct {
+		c   net.Conn
+		err error
+	}
+	got := make(chan answer, 1)
+	go func() { // ends by the hub's own bound, 2 s
+		c, err := l.hub.InProcessConn()
+		got <- answer{c, err}
+	}()
+	select {
+	case a := <-got:
+		return a.c, a.err
+	case <-l.ctx.Done():
+		go func() { // ends with the one above
+			if a := <-got; a.c != nil {
+				_ = a.c.Close()
+			}
+		}()
+		return nil, context.Cause(l.ctx)
+	}
+}
+
 // redactURL is a URL list without its passwords.
 func redactURL(list string) string {
 	var out []string
@@ -155,7 +188,7 @@ func redactURL(list string) string {
 // edgeDial is connect for an edge: it waits as long as its context.
 func (s *station) edgeDial(ctx context.Context) (*bus.Bus, error) {
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		b, err := s.connect(ctx)
+		b, err := s.connectFor(ctx, ctx)
 		if err == nil || ctx.Err() != nil || s.openErr != nil {
 			return b, err
 		}

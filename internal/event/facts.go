@@ -49,7 +49,8 @@ type Exited struct {
 	Forwarded []Signal `json:"forwarded,omitempty"`
 	// Ended says what of ours ended the child: "" nothing, kill_after_result, timeout.
 	Ended string `json:"ended,omitempty"`
-	// Reason says why there is no exit status: eof (tap), import, edge_died.
+	// Reason says why there is no exit status: eof (tap), import, edge_died,
+	// spool_damaged (there was one, and the disk lost it).
 	Reason string `json:"reason,omitempty"`
 
 	Frames     StreamCounts `json:"frames"`
