@@ -98,6 +98,14 @@ func (a *argvMasker) keep(from int) {
 	}
 }
 
+// remember masks the value of a flag that names a secret wherever the child
+// repeats it. Prompts and configurations are no secrets as a whole.
+func (a *argvMasker) remember(name, value string) {
+	if secretName(name) {
+		a.r.Remember(value, "argv")
+	}
+}
+
 // more reports whether the next argument is no flag.
 func (a *argvMasker) more() bool {
 	return a.i+1 < len(a.out) && !strings.HasPrefix(a.out[a.i+1], "-")
@@ -115,6 +123,7 @@ func (a *argvMasker) flag(arg string) {
 		a.hide(0)
 		return
 	case eq && kind == secret:
+		a.remember(name, arg[len(name)+1:])
 		a.hide(len(name) + 1)
 		return
 	case eq:
@@ -142,6 +151,7 @@ func (a *argvMasker) flag(arg string) {
 	case kind == secret && known && a.i+1 < len(a.out):
 		// Whatever follows is its value, also with a hyphen.
 		a.i++
+		a.remember(name, a.out[a.i])
 		a.hide(0)
 		for many[name] && a.more() {
 			a.i++

@@ -85,6 +85,7 @@ type Redactor struct {
 	known   map[string]bool // remembered values
 	longest int             // bytes of the longest literal remembered
 	pieces  map[event.Stream]*piece
+	pem     map[event.Stream]int // lines that a key on plain text may still have
 	stdin   echoes
 	counts  map[string]uint64
 	spans   []span // of the frame in hand
@@ -111,7 +112,7 @@ func (r Result) Changed() bool { return len(r.Spans) > 0 }
 func New(c Config) (*Redactor, error) {
 	r := &Redactor{
 		key: c.Key, capture: c.CaptureStdin,
-		known: map[string]bool{}, pieces: map[event.Stream]*piece{}, counts: map[string]uint64{},
+		known: map[string]bool{}, pieces: map[event.Stream]*piece{}, pem: map[event.Stream]int{}, counts: map[string]uint64{},
 	}
 	for _, p := range c.Patterns {
 		re, err := regexp.Compile(p)
@@ -188,6 +189,9 @@ func (r *Redactor) Flush(stream event.Stream) (Result, bool) {
 // frame masks data up to limit, or somewhat less or more where a secret lies
 // across it; len(data) is all of it.
 func (r *Redactor) frame(stream event.Stream, data []byte, limit int) Result {
+	if res, in := r.pemLine(stream, data); in {
+		return res
+	}
 	r.spans = r.spans[:0]
 	found := r.scan(stream, data)
 	if found.control {
@@ -210,6 +214,7 @@ func (r *Redactor) frame(stream event.Stream, data []byte, limit int) Result {
 		return Result{Data: data[:limit:limit]}
 	}
 	r.merge(data)
+	r.pemBegins(stream, data)
 	if limit < len(data) {
 		limit = r.cut(limit, len(data))
 	}
