@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"runtime"
@@ -41,6 +40,10 @@ type Options struct {
 	Stdout    *os.File
 	Stderr    *os.File
 
+	Terminal bool // signals come from a terminal; see child.Config
+
+	// Unusable says why nothing may be kept on this machine; nil is that it may.
+	Unusable   error
 	SpoolRoot  string
 	Key        []byte // of keyed hashes, the same for all runs of a host
 	Partitions int
@@ -83,7 +86,7 @@ type edge struct {
 // newEdge makes the run's id and spool and starts shipping. It does not wait
 // for anything but the local file system.
 func newEdge(o Options) (*edge, error) {
-	if err := o.Validate(); err != nil {
+	if err := errors.Join(o.Unusable, o.Validate()); err != nil {
 		return nil, err
 	}
 	id, err := uuid.NewV7()
@@ -139,7 +142,7 @@ func Run(ctx context.Context, o Options) (Outcome, error) {
 	}
 	p, err := child.Start(child.Config{
 		Path: o.Argv[0], Args: o.Argv, Env: o.Env, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr,
-		HoldStdin: e.holds, Gated: true, Adopt: true, Logger: e.log,
+		HoldStdin: e.holds, Gated: true, Adopt: true, Terminal: o.Terminal, Logger: e.log,
 	})
 	if err != nil {
 		return Outcome{Run: e.id}, errors.Join(err, e.spool.Remove())
@@ -153,13 +156,15 @@ func Run(ctx context.Context, o Options) (Outcome, error) {
 	release := e.holdStdin(ctx, p)
 	dog := newWatchdog(e.rec, p, &e.o)
 	dog.start(ctx)
-	background(func() { e.record(p.Tap()) })
+	late := lateSignal(p)
+	e.take(p, late)
 	res := p.Wait()
 	release()
 	cmd.end()
 	e.exited(res, dog.stop())
-	out := e.finish(ctx, p.Late())
+	out := e.finish(ctx, late.told)
 	out.Result = res
+	late.stop()
 	p.Close()
 	return out, nil
 }
@@ -225,48 +230,6 @@ func (e *edge) channel() bool {
 	return e.rec.controlled.Load()
 }
 
-// record reads the tap to its end.
-func (e *edge) record(tap *child.Tap) {
-	var at time.Time
-	var injected bool
-	split := e.rec.splitters(&at, &injected)
-	// Lines of ours stand between lines of the parent: they have a splitter of
-	// their own, so that a half line of the parent is not taken for their start.
-	ours := e.rec.splitters(&at, &injected)[child.In]
-	for {
-		// The tap ends with the run; nothing else may end its reading.
-		c, err := tap.Next(context.Background())
-		if err != nil {
-			if !errors.Is(err, io.EOF) {
-				e.log.Error("read the tap", "error", err)
-			}
-			break
-		}
-		at, injected = c.At, c.Injected
-		s := split[c.Stream]
-		if c.Injected {
-			s = ours
-		}
-		if c.Dropped > 0 {
-			s.Drop(c.Dropped, c.DroppedLines)
-		}
-		_, _ = s.Write(c.Data)
-		if !c.EOF {
-			continue
-		}
-		s.Close()
-		e.rec.flush(at, event.Stream(c.Stream))
-		if c.Stream == child.In {
-			e.rec.stdinEnded(at)
-		}
-	}
-	at, injected = time.Now(), false
-	for name, s := range split { // those without EOF
-		s.Close()
-		e.rec.flush(at, event.Stream(name))
-	}
-}
-
 // exited records the run's last event and ends the spool.
 func (e *edge) exited(res child.Result, ended string) {
 	x := event.Exited{
@@ -299,7 +262,7 @@ func (e *edge) close(x event.Exited, whole bool) {
 }
 
 // finish gives the bus its time, then leaves the rest to the spool.
-func (e *edge) finish(ctx context.Context, late <-chan os.Signal) Outcome {
+func (e *edge) finish(ctx context.Context, late <-chan struct{}) Outcome {
 	e.ship.drain(ctx, e.o.ExitFlush, late)
 	out := Outcome{Run: e.id, State: e.rec.state, Last: e.spool.Last(), Shipped: e.spool.Shipped(), Lost: e.rec.gone}
 	var err error

@@ -512,3 +512,35 @@ func TestCILabels(t *testing.T) {
 		equal(t, tt.name, ingest.CILabels(tt.env), tt.want)
 	}
 }
+
+// An id that holds a secret is masked where it is an attribute, too, on this and
+// on every later event; one that is too long is cut and told apart by a hash.
+func TestHostileIDs(t *testing.T) {
+	const key = "sk-ant-api03-QQQQQQQQQQQQQQQQQQQQQQQQQQQQ"
+	r := session(t, claude)
+	r.say(`{"type":"system","subtype":"init","session_id":"` + key + `","claude_code_version":"2.1.220"}`)
+	r.say(`{"type":"assistant","session_id":"` + key + `","message":{"content":[]}}`)
+	long := strings.Repeat("x", 60_000)
+	r.say(`{"type":"system","subtype":"task_started","task_id":"` + long + `","session_id":"` + key + `"}`)
+	r.exit(0)
+	evs := theWorld.history(t, r.run)
+	rejoin(t, evs, event.Out)
+	tasks := 0
+	for _, e := range evs {
+		if e.Type == event.TypeGap {
+			t.Errorf("a gap: %s", e.Data)
+		}
+		if strings.Contains(string(e.AppendJSON(nil)), key) {
+			t.Errorf("event %d (%s) shows the key", e.Seq, e.Type)
+		}
+		if e.Task != "" {
+			tasks++
+			if len(e.Task) > 1024 || e.Task == long[:len(e.Task)] {
+				t.Errorf("task of %d bytes", len(e.Task))
+			}
+		}
+	}
+	if tasks == 0 {
+		t.Error("no event has the task")
+	}
+}

@@ -41,8 +41,9 @@ type recorder struct {
 	red    *redact.Redactor
 	track  *dialect.Tracker
 	state  *run.State
-	folded uint64 // events given to state
-	main   string // the main session that was last named by a fact
+	hidden map[string]string // ids that hold a secret or are too long, as published
+	folded uint64            // events given to state
+	main   string            // the main session that was last named by a fact
 	counts counts
 	lost   event.Gap // not yet told by a gap event
 	gone   event.Gap // all of this run
@@ -119,6 +120,7 @@ func (r *recorder) frame(at time.Time, stream event.Stream, f frame.Frame, injec
 		ContentType: cls.ContentType, Cut: f.Cut, Data: masked.Data,
 		Redacted: masked.Spans, RawLen: masked.RawLen, RawHash: masked.RawHash,
 	}
+	r.identify(&e, len(masked.Spans) > 0)
 	if injected {
 		note(&e, "origin", "cbcast")
 	}
@@ -181,7 +183,7 @@ func (r *recorder) after(at time.Time, l line) {
 	if m := r.track.Main(); m != r.main {
 		prev := r.main
 		r.main = m
-		r.factLocked(at, event.TypeSession, event.Life, event.Session{Session: m, Previous: prev}, true)
+		r.factLocked(at, event.TypeSession, event.Life, event.Session{Session: r.published(m, false), Previous: r.published(prev, false)}, true)
 	}
 	if r.watch != nil {
 		r.watch(l)
@@ -319,7 +321,7 @@ func (r *recorder) factLocked(at time.Time, typ string, kind event.Kind, data an
 func (r *recorder) factEvent(at time.Time, typ string, kind event.Kind, data any) event.Event {
 	return event.Event{
 		Tenant: r.tenant, Run: r.run, Time: at, Type: typ, Kind: kind, Stream: event.Edge,
-		Session: r.main, ContentType: event.JSON, Data: mustJSON(data),
+		Session: r.published(r.main, false), ContentType: event.JSON, Data: mustJSON(data),
 	}
 }
 

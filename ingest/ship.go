@@ -224,7 +224,7 @@ func describe(st *run.State, i *bus.RunInfo) {
 
 // drain waits until every event is acknowledged, at most for the flush time or
 // until a signal asks for an end, then says goodbye and ends everything.
-func (s *shipper) drain(ctx context.Context, flush time.Duration, late <-chan os.Signal) {
+func (s *shipper) drain(ctx context.Context, flush time.Duration, late <-chan struct{}) {
 	t := time.NewTimer(flush)
 	defer t.Stop()
 	select {

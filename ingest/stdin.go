@@ -34,7 +34,7 @@ func (r *recorder) stdinLine(at time.Time, f frame.Frame, cls dialect.Class, inj
 	}
 	in := event.Input{
 		Bytes: len(f.Data), Hash: r.red.Hash(f.Data), Type: "other",
-		UUID: bound(fr.Get("uuid").Text(), 64), Session: bound(fr.Get("session_id").Text(), 64),
+		UUID: bound(fr.Get("uuid").Text(), 64), Session: bound(r.published(fr.Get("session_id").Text(), false), 64),
 	}
 	if fr.Type == "user" {
 		in.Type = "user"

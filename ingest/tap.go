@@ -31,7 +31,9 @@ func Tap(ctx context.Context, o Options) (Outcome, error) {
 	e.ship.commands = e.refuseAll
 	e.ship.run(ctx)
 	p := child.StartPipe(o.Stdin, o.Stdout)
-	background(func() { e.record(p.Tap()) })
+	t := e.taker(p.Tap(), nil)
+	background(func() { t.run(context.Background()) })
+	t.close()
 	res := p.Wait()
 	x := event.Exited{Reason: "eof", DurationMS: time.Since(e.start).Milliseconds()}
 	if res.ReaderClosed {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/cbcast/cbcast/ingest"
@@ -28,9 +29,21 @@ func (a *app) newEdge() (opt ingest.Options, st *station, end func(), err error)
 		closeLog()
 		return opt, nil, nil, &exitError{exitUsage, err}
 	}
+	if err := a.stateDir(); err != nil {
+		// The agent comes first: it runs, and nothing is recorded.
+		opt.Unusable = err
+	}
 	st = a.newStation(log)
 	opt.Dial = st.edgeDialer()
 	return opt, st, func() { st.close(); closeLog() }, nil
+}
+
+// stateDir makes the state directory and checks that it is ours.
+func (a *app) stateDir() error {
+	if err := os.MkdirAll(a.cfg.StateDir, 0o700); err != nil {
+		return fmt.Errorf("make the state directory: %w", err)
+	}
+	return private(a.cfg.StateDir)
 }
 
 // edgeOptions are the options that every edge of this program has.
@@ -76,6 +89,9 @@ func secretFile(name string) ([]byte, error) {
 	for range 2 {
 		b, err := os.ReadFile(name)
 		if err == nil {
+			if err := private(name); err != nil {
+				return nil, err
+			}
 			if s := strings.TrimSpace(string(b)); len(s) >= 32 {
 				return []byte(s), nil
 			}
@@ -103,6 +119,27 @@ func secretFile(name string) ([]byte, error) {
 		}
 	}
 	return nil, fmt.Errorf("make secret %s: it comes and goes", name)
+}
+
+// private reports an error unless a file or folder belongs to this user and nobody
+// else can write to it; a file must not be readable for others either.
+func private(name string) error {
+	st, err := os.Stat(name)
+	if err != nil {
+		return err
+	}
+	forbidden := fs.FileMode(0o022)
+	if st.Mode().IsRegular() {
+		forbidden = 0o077
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	switch {
+	case ok && int(sys.Uid) != os.Getuid():
+		return fmt.Errorf("%s belongs to user %d; remove it, or set CBCAST_STATE_DIR to a folder of yours", name, sys.Uid)
+	case st.Mode()&forbidden != 0:
+		return fmt.Errorf("%s is open to others (%s); chmod go-rwx it", name, st.Mode())
+	}
+	return nil
 }
 
 func randomKey() []byte {

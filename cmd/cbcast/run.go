@@ -100,6 +100,7 @@ func (a *app) wrap(ctx context.Context, o runOptions) error {
 	st.quick = true
 	opt.Argv, opt.Dialect, opt.HoldStdin = o.argv, dialect.Name(o.dialect), o.hold
 	opt.Stdin, opt.Stdout, opt.Stderr = a.io.in, file(a.io.out), file(a.io.err)
+	opt.Terminal = terminal(a.io.in)
 	if terminal(a.io.err) {
 		opt.OnStart = func(id string) { st.announce(a.io.err, id) }
 	}

@@ -74,6 +74,9 @@ func (s *station) open(ctx context.Context) error {
 }
 
 func (s *station) start(ctx context.Context) error {
+	if err := s.a.stateDir(); err != nil {
+		return err
+	}
 	if s.external() {
 		if s.serve {
 			s.wg.Go(func() { s.runRelay(nil) })

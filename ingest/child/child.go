@@ -66,6 +66,11 @@ type Config struct {
 	// line before its answer confuses both sides.
 	Gated bool
 
+	// Terminal says that signals come from a terminal, which gives them to every
+	// process of its foreground group: INT and QUIT go to the child's group then,
+	// not to the child alone.
+	Terminal bool
+
 	// NoTap leaves out the copy; Tap is empty then.
 	NoTap bool
 	// TapMax bounds the tap in bytes a stream; 0 means [TapMax].

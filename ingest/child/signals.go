@@ -64,7 +64,14 @@ func (p *Process) pass(s syscall.Signal) {
 		syscall.Kill(-p.proc.Pid, s)
 		p.note(s, FromParent)
 		return
-	case syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT:
+	case syscall.SIGINT, syscall.SIGQUIT:
+		p.urge()
+		if p.cfg.Terminal {
+			syscall.Kill(-p.proc.Pid, s)
+			p.note(s, FromParent)
+			return
+		}
+	case syscall.SIGTERM, syscall.SIGHUP:
 		p.urge()
 	}
 	_ = p.send(s, FromParent)
