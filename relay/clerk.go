@@ -273,5 +273,5 @@ func (c *clerk) say(ctx context.Context, m *matter, fact event.Fact, reason stri
 // validID reports whether a command id given by a client is one we pass on.
 func validID(id string) bool {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:"
-	return id != "" && len(id) <= 64 && strings.Trim(id, plain) == ""
+	return len(id) <= 64 && strings.Trim(id, plain) == "" && strings.Trim(id, ".") != "" // a path of dots is none
 }

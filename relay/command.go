@@ -127,18 +127,21 @@ func readCommand(q *http.Request) (CommandRequest, *apiErr) {
 	if req.ID == "" {
 		req.ID = uuid.NewString()
 	}
-	switch longest := maxWithin.Seconds(); {
+	switch {
 	case !validID(req.ID):
 		return req, fail(CodeBadRequest, "id must be 1 to 64 of A-Z a-z 0-9 - _ . :").with("parameter", "id")
 	case req.Turn != "" && req.Turn != "keep" && req.Turn != "end":
 		return req, fail(CodeBadRequest, "turn must be keep or end").with("parameter", "turn")
-	case !(req.DeliverWithin >= 0 && req.DeliverWithin <= longest && req.EffectWithin >= 0 && req.EffectWithin <= longest):
-		return req, fail(CodeBadRequest, "deliver_within and effect_within are seconds, at most 3600")
+	case !seconds(req.DeliverWithin) || !seconds(req.EffectWithin):
+		return req, fail(CodeBadRequest, "deliver_within and effect_within are seconds, 0.1 to 3600")
 	case len(req.Reason) > 4096 || len(req.Task) > 1024:
 		return req, fail(CodeBadRequest, "reason or task is too long")
 	}
 	return req, nil
 }
+
+// seconds reports whether s is a time that a command may name; 0 names none.
+func seconds(s float64) bool { return s == 0 || s >= 0.1 && s <= maxWithin.Seconds() }
 
 func (r *Relay) newCommand(i bus.RunInfo, name string, req CommandRequest, q *http.Request) bus.Command {
 	within := func(s float64, usual time.Duration) time.Duration {
