@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+
+	"github.com/cbcast/cbcast/internal/bus"
+	"github.com/cbcast/cbcast/internal/natsd"
+	"github.com/cbcast/cbcast/relay"
+)
+
+// runRelay serves until the station closes. With a hub it listens where the last
+// owner's relay did, so that addresses stay true.
+func (s *station) runRelay(hub *natsd.Hub) {
+	err := s.serveRelay(hub)
+	s.mu.Lock()
+	first := s.relayAt == "" && s.relayBad == nil
+	if err != nil && s.ctx.Err() == nil {
+		s.relayBad = err
+	}
+	s.mu.Unlock()
+	if first {
+		close(s.relayUp)
+	}
+}
+
+func (s *station) serveRelay(hub *natsd.Hub) error {
+	token, err := secretFile(s.a.tokenFile())
+	if err != nil {
+		return err
+	}
+	b, err := s.connectRelay(hub)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	ln, err := s.listen(hub)
+	if err != nil {
+		return err
+	}
+	cfg := s.a.cfg.Relay
+	cfg.Addr = ln.Addr().String()
+	r := relay.New(relay.Options{Config: cfg, Bus: b, Token: string(token), Partitions: s.a.partitions(), Log: s.log})
+	at := "http://" + ln.Addr().String()
+	if hub != nil && hub.Owner() {
+		if err := hub.SetRelay(at); err != nil {
+			s.log.Warn("record the relay's address", "error", err)
+		}
+	}
+	s.mu.Lock()
+	s.relayAt = at
+	s.mu.Unlock()
+	close(s.relayUp)
+	return r.Serve(s.ctx, ln)
+}
+
+// connectRelay is connect without opening: it runs within open.
+func (s *station) connectRelay(hub *natsd.Hub) (*bus.Bus, error) {
+	cfg := s.a.cfg.Bus
+	if hub != nil {
+		cfg = bus.Config{InProcess: hub, Nkey: hub.KeyFile()}
+	}
+	cfg.Name = "cbcast relay"
+	b, err := bus.Open(cfg, s.log)
+	if err != nil || hub == nil {
+		return b, err
+	}
+	err = b.WaitConnected(s.ctx)
+	if err == nil {
+		_, err = b.Ensure(s.ctx, s.topology())
+	}
+	if err != nil {
+		b.Close()
+		return nil, err
+	}
+	return b, nil
+}
+
+// listen takes the configured address. The hub's relay goes where the last owner's
+// was, so that addresses stay true, and to any free port where another program
+// (another user's hub) has the default one.
+func (s *station) listen(hub *natsd.Hub) (net.Listener, error) {
+	addr := s.a.cfg.Relay.Addr
+	tries := []string{addr}
+	if hub != nil && addr == defaultRelayAddr {
+		tries = []string{addr, "127.0.0.1:0"}
+		if u, err := url.Parse(hub.Info().Relay); err == nil && u.Host != "" {
+			tries = slices.Insert(tries, 0, u.Host)
+		}
+	}
+	var errs []error
+	for _, addr := range tries {
+		ln, err := net.Listen("tcp", addr)
+		if err == nil {
+			return ln, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, fmt.Errorf("listen for the relay: %w", errors.Join(errs...))
+}
+
+// relayURL is where the relay is served, by this process or the hub's owner.
+func (s *station) relayURL(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, hubPatience)
+	defer cancel()
+	if s.hub != nil && !s.hub.Owner() && !s.own {
+		if r := s.hub.Info().Relay; r != "" {
+			return r, nil
+		}
+	}
+	select {
+	case <-s.relayUp:
+	case <-ctx.Done():
+		return "", errors.New("the relay does not come up")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.relayAt, s.relayBad
+}
+
+func (s *station) relayErr() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.relayBad
+}
+
+func (s *station) natsURL() string {
+	if s.hub != nil {
+		return s.hub.URL()
+	}
+	return s.a.cfg.Bus.URL
+}
+
+// streamURL is where a run can be followed, or words that say why not.
+func (s *station) streamURL(ctx context.Context, id string) string {
+	at, err := s.relayURL(ctx)
+	if err != nil || at == "" {
+		return fmt.Sprintf("(no relay: %v)", err)
+	}
+	return at + "/v1/runs/" + id + "/stream"
+}
