@@ -106,7 +106,9 @@ func TestRequestLimits(t *testing.T) {
 	for body, want := range map[string]int{
 		strings.Repeat(" ", 1<<20+1) + "{}": 413, "{": 400, "[]": 400, `{"tsak":"t1"}`: 400, `{} {}`: 400, `{"id":"a b"}`: 400,
 		`{"id":"` + strings.Repeat("x", 65) + `"}`: 400, `{"deliver_within":-1}`: 400, `{"deliver_within":1e99}`: 400,
-		`{"turn":"x"}`: 400,
+		`{"turn":"x"}`: 400, `{"TASK":"t1"}`: 400, `{"deliver_within":1e-9}`: 400, `{"id":".."}`: 400,
+		// A byte order mark is no part of the JSON; inside a string it stays.
+		"\ufeff" + `{"id":"bom","reason":"a` + "\ufeff" + `b"}` + "\r\n": 202,
 	} {
 		if got := s.post(path, body, nil); got.status != want {
 			t.Errorf("body %.40q: %d %s, want %d", body, got.status, got.body, want)

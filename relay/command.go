@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -104,6 +105,23 @@ func (r *Relay) command(w http.ResponseWriter, q *http.Request, name string) *ap
 	return nil
 }
 
+// commandKeys are the names that a command's body may have, exactly: a misspelt
+// "task" must not stop everything, and encoding/json takes "TASK" for it.
+var commandKeys = []string{"id", "reason", "task", "turn", "deliver_within", "effect_within"}
+
+func decodeCommand(body []byte, req *CommandRequest) error {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(body, &fields); err != nil {
+		return err
+	}
+	for name := range fields {
+		if !slices.Contains(commandKeys, name) {
+			return fmt.Errorf("unknown field %q", name)
+		}
+	}
+	return json.Unmarshal(body, req)
+}
+
 func readCommand(q *http.Request) (CommandRequest, *apiErr) {
 	var req CommandRequest
 	body, err := io.ReadAll(q.Body)
@@ -114,10 +132,9 @@ func readCommand(q *http.Request) (CommandRequest, *apiErr) {
 	if err != nil {
 		return req, fail(CodeBadRequest, "the body did not come whole")
 	}
+	body = bytes.TrimPrefix(body, []byte("\ufeff")) // some shells write one
 	if len(bytes.TrimSpace(body)) > 0 {
-		d := json.NewDecoder(bytes.NewReader(body))
-		d.DisallowUnknownFields() // a misspelt "task" must not stop everything
-		if err := d.Decode(&req); err != nil || d.More() {
+		if err := decodeCommand(body, &req); err != nil {
 			return req, fail(CodeBadRequest, "the body must be one JSON object with id, reason, task, turn, deliver_within, effect_within")
 		}
 	}
