@@ -243,7 +243,7 @@ func (r *recorder) append(e *event.Event, reserved bool) bool {
 	for i := range r.evs {
 		r.folded++
 		r.evs[i].Seq = r.folded
-		r.state.Apply(&r.evs[i])
+		r.state.ApplyParsed(&r.evs[i], r.track.Frame())
 	}
 	return err == nil
 }

@@ -30,6 +30,7 @@ const (
 // A Tracker classifies a run's lines in the order they came. It is not safe for
 // concurrent use.
 type Tracker struct {
+	frame     Frame // the last one classified
 	dialect   Name
 	confirmed bool
 	output    Output
@@ -63,16 +64,19 @@ func (t *Tracker) Main() string { return t.main.id }
 // Classify says what the line (without its LF) is and learns from it. cut says
 // that no LF followed: a complete object is still a frame, anything else is raw.
 func (t *Tracker) Classify(stream event.Stream, line []byte, cut bool) Class {
+	t.frame = Frame{}
 	if stream == event.Err {
 		return Class{Type: rawTypes[t.dialect].err, Kind: event.Raw, Session: t.main.id}
 	}
 	if stream == event.Out && (t.output == OutputText || t.output == OutputJSON) {
 		return t.raw()
 	}
-	f, ok := Parse(line)
-	if !ok || f.Type == "" && t.dialect == Unknown {
+	var ok bool
+	if t.frame, ok = Parse(line); !ok || t.frame.Type == "" && t.dialect == Unknown {
+		t.frame = Frame{}
 		return t.raw()
 	}
+	f := t.frame
 	if stream == event.Out {
 		t.learn(&f)
 	}
@@ -90,6 +94,10 @@ func (t *Tracker) Classify(stream event.Stream, line []byte, cut bool) Class {
 	t.follow(stream, &f, &c)
 	return c
 }
+
+// Frame is the frame that the last line was, the zero Frame if it was none. It
+// spares whoever looks at the same line next to parse it again; it aliases it.
+func (t *Tracker) Frame() *Frame { return &t.frame }
 
 func (t *Tracker) raw() Class {
 	return Class{Type: rawTypes[t.dialect].out, Kind: event.Raw, Session: t.main.id}

@@ -35,6 +35,8 @@ const (
 // State is one run, folded from its events. It is not safe for concurrent use.
 // The zero State is not ready: use [New].
 type State struct {
+	parsed *dialect.Frame // of the event in hand, nil where the caller did not parse it
+
 	run, tenant string
 	dialect     dialect.Name
 	started     event.Started
@@ -154,6 +156,22 @@ func (s *State) applyWhole(e *event.Event) {
 	}
 }
 
+// ApplyParsed is [State.Apply] for an event whose data the caller has parsed
+// already. f is used only where it lies in e.Data itself: not where data was
+// masked, or is put together from chunks.
+func (s *State) ApplyParsed(e *event.Event, f *dialect.Frame) {
+	s.parsed = f
+	s.Apply(e)
+	s.parsed = nil
+}
+
+func (s *State) frame(data []byte) (dialect.Frame, bool) {
+	if p := s.parsed; p != nil && len(data) > 0 && len(p.Raw) == len(data) && &p.Raw[0] == &data[0] {
+		return *p, true
+	}
+	return dialect.Parse(data)
+}
+
 // stream keeps the keys of Counts.Frames to the known ones.
 func stream(s event.Stream) string {
 	switch s {
@@ -193,7 +211,7 @@ func (s *State) applyOut(e *event.Event) {
 		s.spoke(e.Seq, e.Session, boundID(e.Parent))
 		return
 	}
-	f, ok := dialect.Parse(e.Data)
+	f, ok := s.frame(e.Data)
 	if !ok {
 		return
 	}
