@@ -142,14 +142,21 @@ func note(e *event.Event, name, value string) {
 func (r *recorder) flush(at time.Time, stream event.Stream) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	rest, ok := r.red.Flush(stream)
-	if !ok || len(rest.Data) == 0 {
+	if rest, ok := r.red.Flush(stream); ok {
+		r.piece(at, stream, rest)
+	}
+}
+
+// piece records bytes that are no line of their own: what follows on the stream
+// goes on behind them.
+func (r *recorder) piece(at time.Time, stream event.Stream, masked redact.Result) {
+	if len(masked.Data) == 0 {
 		return
 	}
 	cls := r.track.Classify(stream, nil, true)
 	r.append(&event.Event{
 		Tenant: r.tenant, Run: r.run, Time: at, Type: cls.Type, Kind: event.Raw, Stream: stream, Session: cls.Session,
-		Cut: true, Data: rest.Data, Redacted: rest.Spans, RawLen: rest.RawLen, RawHash: rest.RawHash,
+		Cut: true, Data: masked.Data, Redacted: masked.Spans, RawLen: masked.RawLen, RawHash: masked.RawHash,
 	}, false)
 }
 

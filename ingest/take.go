@@ -136,15 +136,7 @@ func (r *recorder) whole(at time.Time, stream event.Stream, data []byte) {
 	} else {
 		r.counts.frames.Err += lines
 	}
-	masked := r.red.Frame(stream, data, true) // a secret may lie across two reads
-	if len(masked.Data) == 0 {
-		return
-	}
-	cls := r.track.Classify(stream, nil, true)
-	r.append(&event.Event{
-		Tenant: r.tenant, Run: r.run, Time: at, Type: cls.Type, Kind: event.Raw, Stream: stream, Session: cls.Session,
-		Cut: true, Data: masked.Data, Redacted: masked.Spans, RawLen: masked.RawLen, RawHash: masked.RawHash,
-	}, false)
+	r.piece(at, stream, r.red.Frame(stream, data, true)) // a secret may lie across two reads
 }
 
 // hurryAfter is how long the rest may be recorded in full after a child that its

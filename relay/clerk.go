@@ -270,8 +270,8 @@ func (c *clerk) say(ctx context.Context, m *matter, fact event.Fact, reason stri
 	return err
 }
 
-// validID reports whether a command id given by a client is one we pass on.
-func validID(id string) bool {
+// ValidCommandID reports whether a command's id that a client made up is passed on.
+func ValidCommandID(id string) bool {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:"
 	return len(id) <= 64 && strings.Trim(id, plain) == "" && strings.Trim(id, ".") != "" // a path of dots is none
 }

@@ -145,7 +145,7 @@ func readCommand(q *http.Request) (CommandRequest, *apiErr) {
 		req.ID = uuid.NewString()
 	}
 	switch {
-	case !validID(req.ID):
+	case !ValidCommandID(req.ID):
 		return req, fail(CodeBadRequest, "id must be 1 to 64 of A-Z a-z 0-9 - _ . :").with("parameter", "id")
 	case req.Turn != "" && req.Turn != "keep" && req.Turn != "end":
 		return req, fail(CodeBadRequest, "turn must be keep or end").with("parameter", "turn")
@@ -277,7 +277,7 @@ const stateNotAcked = "sent_not_acked"
 
 func (r *Relay) showCommand(w http.ResponseWriter, q *http.Request) *apiErr {
 	id := q.PathValue("id")
-	if !validID(id) {
+	if !ValidCommandID(id) {
 		return notFound()
 	}
 	ctx, cancel := context.WithTimeout(q.Context(), answerTimeout-time.Second)

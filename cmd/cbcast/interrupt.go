@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"os/user"
-	"regexp"
 	"slices"
 	"time"
 
@@ -67,12 +66,9 @@ type interruptOptions struct {
 	deliver, effect  time.Duration
 }
 
-// commandID is what the relay takes as a command's id, too.
-var commandID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
-
 func (o *interruptOptions) check() error {
 	switch {
-	case o.id != "" && !commandID.MatchString(o.id):
+	case o.id != "" && !relay.ValidCommandID(o.id):
 		return fmt.Errorf("--id %q: use 1 to 64 of letters, digits, '.', '_', ':', '-'", o.id)
 	case o.deliver <= 0 || o.effect <= 0:
 		return errors.New("--deliver-within and --effect-within must be above 0")
