@@ -54,6 +54,8 @@ const (
 	TypeStalled     = TypePrefix + "edge.stalled" // life: a watchdog's fact
 	TypeConflict    = TypePrefix + "edge.session_conflict"
 	TypeCommand     = TypePrefix + "edge.command"  // cmd: one fact of a command's life
+	TypeAsk         = TypePrefix + "edge.ask"      // ask: an ask was closed; [AskClosed]
+	TypeDecision    = TypePrefix + "edge.decision" // ask: the edge's policy decided; [AutoDecided]
 	TypeLost        = TypePrefix + "relay.lost"    // CTL: the edge's presence is gone; provisional terminal
 	TypeResumed     = TypePrefix + "relay.resumed" // CTL: the edge or its spool spoke again
 	TypeCommandFact = TypePrefix + "relay.command" // CTL: a command's fact without a living edge

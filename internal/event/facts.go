@@ -1,6 +1,9 @@
 package event
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // Started is the data of [TypeStarted]: what runs, and where.
 type Started struct {
@@ -125,4 +128,102 @@ type CommandFact struct {
 type Stalled struct {
 	What    string `json:"what"` // no_exit_after_end, silent_turn
 	Seconds int    `json:"seconds"`
+}
+
+// CommandArgs is the data of a command, [TypeCmd]; which fields count depends on
+// its name. The relay checks their form, the edge what the child can do with them.
+type CommandArgs struct {
+	Reason string `json:"reason,omitempty"` // interrupt, stop_task
+	Task   string `json:"task,omitempty"`   // stop_task
+	// Turn of an interrupt is "end" (default: the turn is to end, too) or "keep"
+	// (only the tasks are).
+	Turn string `json:"turn,omitempty"`
+	// Escalate lets an interrupt climb: stop_task for what survives, SIGTERM,
+	// SIGKILL of the whole tree.
+	Escalate bool `json:"escalate,omitempty"`
+
+	*Answer // answer
+
+	// Content of a message or a steer is a string or a list of content blocks.
+	Content json.RawMessage `json:"content,omitempty"`
+	UUID    string          `json:"uuid,omitempty"` // of a message; the command's id where absent
+
+	Mode  string `json:"mode,omitempty"`  // set_permission_mode
+	Model string `json:"model,omitempty"` // set_model
+
+	Checkpoint string `json:"checkpoint,omitempty"` // rewind, rewind_files: a user message's id
+	Scope      string `json:"scope,omitempty"`      // rewind: what is rewound
+	DryRun     bool   `json:"dry_run,omitempty"`    // rewind, rewind_files: only say what would be
+}
+
+// Decisions of an [Answer].
+const (
+	Allow   = "allow"
+	Deny    = "deny"
+	Answers = "answer" // the questions are answered
+	Vendor  = "vendor" // the child's own form, as it is
+)
+
+// Answer is a decision on an ask.
+type Answer struct {
+	Ask      string `json:"ask"`
+	Decision string `json:"decision"` // Allow, Deny, Answers, Vendor
+	// Message of a denial is told to the agent.
+	Message string `json:"message,omitempty"`
+	// Answers are by question: its text (claude, cbc) or its id (codex). A value is
+	// a string, or a list of strings where several options may be chosen.
+	Answers map[string]json.RawMessage `json:"answers,omitempty"`
+	// UpdatedInput replaces the tool's input; absent, the asked one is allowed
+	// byte for byte.
+	UpdatedInput json.RawMessage `json:"updated_input,omitempty"`
+	// Interrupt ends the turn with a denial.
+	Interrupt bool `json:"interrupt,omitempty"`
+	// Session allows the like for the rest of the session, where the child knows that.
+	Session bool `json:"session,omitempty"`
+	// Vendor is the decision in the child's own form (codex: a string or an object).
+	Vendor json.RawMessage `json:"vendor,omitempty"`
+}
+
+// AskClosed is the data of [TypeAsk]: an ask is open no more.
+type AskClosed struct {
+	Ask    string `json:"ask"`
+	Reason string `json:"reason"` // see AskView.Reason
+	// By is who answered: bus (a command), host, policy; "" where nobody did.
+	By       string `json:"by,omitempty"`
+	Decision string `json:"decision,omitempty"`
+	Command  string `json:"command,omitempty"` // that decided
+	// Outcome says what followed: ran, failed, denied, answered, none, unknown.
+	Outcome string `json:"outcome,omitempty"`
+}
+
+// AutoDecided is the data of [TypeDecision]: a rule or a timeout of this edge's
+// policy decided an ask. It is the audit fact of that decision.
+type AutoDecided struct {
+	Ask      string `json:"ask"`
+	Tool     string `json:"tool,omitempty"`
+	Decision string `json:"decision"`       // allow, deny
+	Rule     string `json:"rule,omitempty"` // its name or number in the policy
+	Cause    string `json:"cause"`          // rule, timeout
+	Message  string `json:"message,omitempty"`
+	Error    string `json:"error,omitempty"` // it could not be written; the ask stays open
+}
+
+// Capabilities is what a child can do, as far as it was seen or asked; false is
+// "not seen". Level is A (everything), B, C or D.
+type Capabilities struct {
+	StructuredEvents     bool     `json:"structuredEvents"`
+	BidirectionalControl bool     `json:"bidirectionalControl"`
+	InteractiveQuestions bool     `json:"interactiveQuestions"`
+	HumanApproval        bool     `json:"humanApproval"`
+	SessionResume        bool     `json:"sessionResume"`
+	Interrupt            bool     `json:"interrupt"`
+	Sandbox              bool     `json:"sandbox"`
+	Level                string   `json:"level"`
+	Commands             []string `json:"commands,omitempty"` // that it obeys
+}
+
+// Conflict is the data of [TypeConflict]: another live run uses the session.
+type Conflict struct {
+	Session string `json:"session"`
+	Run     string `json:"run"` // the other one
 }
