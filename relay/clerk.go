@@ -23,18 +23,7 @@ const (
 )
 
 // Audit is the data of the fact who gave a command.
-type Audit struct {
-	Command   string    `json:"command"`
-	Name      string    `json:"name"`
-	Task      string    `json:"task,omitempty"`
-	Reason    string    `json:"reason,omitempty"`
-	Actor     string    `json:"actor"` // token name; "local" is whoever holds this machine's token
-	From      string    `json:"from"`  // address
-	DeliverBy time.Time `json:"deliver_by,omitzero"`
-	EffectBy  time.Time `json:"effect_by,omitzero"`
-	// EdgeAlive says whether the run's edge was there when the command was given.
-	EdgeAlive bool `json:"edge_alive"`
-}
+type Audit = event.Audit
 
 // A clerk waits for every command's time and says what became of those that no
 // living edge could answer for, once among all relays.

@@ -227,3 +227,31 @@ type Conflict struct {
 	Session string `json:"session"`
 	Run     string `json:"run"` // the other one
 }
+
+// Audit is the data of [TypeAudit]: who gave a command, from where, and what it
+// says. There is one for each command. That of an answer is the decision on its
+// ask: whoever stored it first has decided.
+type Audit struct {
+	Command   string    `json:"command"`
+	Name      string    `json:"name"`
+	Task      string    `json:"task,omitempty"`
+	Reason    string    `json:"reason,omitempty"`
+	Actor     string    `json:"actor"` // token name; "local" is whoever holds this machine's token
+	From      string    `json:"from"`  // address
+	DeliverBy time.Time `json:"deliver_by,omitzero"`
+	EffectBy  time.Time `json:"effect_by,omitzero"`
+	// EdgeAlive says whether the run's edge was there when the command was given.
+	EdgeAlive bool `json:"edge_alive"`
+	// Args are the command's, an answer whole; the text of a message or a steer is
+	// replaced by a [Digest]. Facts from before there were any have none.
+	Args *CommandArgs `json:"args,omitempty"`
+}
+
+// Digest stands for a text that is not to be kept.
+type Digest struct {
+	Bytes int `json:"bytes"`
+	// SHA256 is of the command's id, a zero byte and the text, in hex: it tells
+	// whether a command was repeated word for word, and not which commands of
+	// other ids say the same.
+	SHA256 string `json:"sha256"`
+}
