@@ -46,21 +46,22 @@ const TypePrefix = "dev.cbcast."
 // The types of the facts that an edge, a flusher or a relay states. Their data
 // is JSON, described in subjects.md.
 const (
-	TypeStarted     = TypePrefix + "edge.started" // life: the child runs; [Started]
-	TypeSession     = TypePrefix + "edge.session" // life: the run's main session is known
-	TypeExited      = TypePrefix + "edge.exited"  // life: the child is gone, the last event of a run
-	TypeGap         = TypePrefix + "edge.gap"     // life: bytes that could not be kept
-	TypeInput       = TypePrefix + "edge.input"   // msg: a line went to the child's stdin whose text is not captured
-	TypeStalled     = TypePrefix + "edge.stalled" // life: a watchdog's fact
-	TypeConflict    = TypePrefix + "edge.session_conflict"
-	TypeCommand     = TypePrefix + "edge.command"  // cmd: one fact of a command's life
-	TypeAsk         = TypePrefix + "edge.ask"      // ask: an ask was closed; [AskClosed]
-	TypeDecision    = TypePrefix + "edge.decision" // ask: the edge's policy decided; [AutoDecided]
-	TypeLost        = TypePrefix + "relay.lost"    // CTL: the edge's presence is gone; provisional terminal
-	TypeResumed     = TypePrefix + "relay.resumed" // CTL: the edge or its spool spoke again
-	TypeCommandFact = TypePrefix + "relay.command" // CTL: a command's fact without a living edge
-	TypeAudit       = TypePrefix + "relay.audit"   // CTL: who gave a command, from where
-	TypeCmd         = TypePrefix + "command"       // CMD: the command itself
+	TypeStarted      = TypePrefix + "edge.started" // life: the child runs; [Started]
+	TypeSession      = TypePrefix + "edge.session" // life: the run's main session is known
+	TypeExited       = TypePrefix + "edge.exited"  // life: the child is gone, the last event of a run
+	TypeGap          = TypePrefix + "edge.gap"     // life: bytes that could not be kept
+	TypeInput        = TypePrefix + "edge.input"   // msg: a line went to the child's stdin whose text is not captured
+	TypeStalled      = TypePrefix + "edge.stalled" // life: a watchdog's fact
+	TypeConflict     = TypePrefix + "edge.session_conflict"
+	TypeIncompatible = TypePrefix + "edge.incompatible"
+	TypeCommand      = TypePrefix + "edge.command"  // cmd: one fact of a command's life
+	TypeAsk          = TypePrefix + "edge.ask"      // ask: an ask was closed; [AskClosed]
+	TypeDecision     = TypePrefix + "edge.decision" // ask: the edge's policy decided; [AutoDecided]
+	TypeLost         = TypePrefix + "relay.lost"    // CTL: the edge's presence is gone; provisional terminal
+	TypeResumed      = TypePrefix + "relay.resumed" // CTL: the edge or its spool spoke again
+	TypeCommandFact  = TypePrefix + "relay.command" // CTL: a command's fact without a living edge
+	TypeAudit        = TypePrefix + "relay.audit"   // CTL: who gave a command, from where
+	TypeCmd          = TypePrefix + "command"       // CMD: the command itself
 )
 
 // Part is a position "i of n", 1-based. The zero Part means whole.

@@ -20,6 +20,22 @@ type Started struct {
 	Source     string            `json:"source,omitempty"`  // tap, import or demo; "" is a wrapped child
 	HoldStdin  bool              `json:"hold_stdin,omitempty"`
 	CI         map[string]string `json:"ci,omitempty"` // labels by allow-list
+	// Driven says that there is no host: cbcast itself wrote the prompts.
+	Driven bool `json:"driven,omitempty"`
+	// Resume is the conversation that the run was told to go on with. The sessions
+	// seen later stand beside it: a child may give it another id.
+	Resume *Resume `json:"resume,omitempty"`
+	// Sandbox and Approval are what a driven codex thread was started with: a
+	// resumed thread has lost its sandbox.
+	Sandbox  string `json:"sandbox,omitempty"`
+	Approval string `json:"approval,omitempty"`
+}
+
+// Resume names a conversation that is gone on with.
+type Resume struct {
+	Session string `json:"session,omitempty"` // as asked for; "" is the last one there was
+	Run     string `json:"run,omitempty"`     // an earlier run of it, where that is known
+	Fork    bool   `json:"fork,omitempty"`    // into a session of its own
 }
 
 // Session is the data of [TypeSession].
@@ -254,4 +270,13 @@ type Digest struct {
 	// whether a command was repeated word for word, and not which commands of
 	// other ids say the same.
 	SHA256 string `json:"sha256"`
+}
+
+// Incompatible is the data of [TypeIncompatible]: without a host nobody could
+// answer a request of the child, and it was told so.
+type Incompatible struct {
+	Request  string `json:"request"`       // method or subtype, as the child wrote it
+	ID       string `json:"id,omitempty"`  // exact text of its id
+	Answered bool   `json:"answered"`      // an error went to the child
+	Why      string `json:"why,omitempty"` // nothing did
 }

@@ -36,7 +36,13 @@ func (s *State) applyEdge(e *event.Event) {
 			s.warn(e.Seq, "stalled", d.What)
 		}
 	case event.TypeConflict:
-		s.warn(e.Seq, "session_conflict", "")
+		var d event.Conflict
+		_ = json.Unmarshal(e.Data, &d) // a conflict without a run is one, too
+		s.warn(e.Seq, "session_conflict", d.Run)
+	case event.TypeIncompatible:
+		var d event.Incompatible
+		_ = json.Unmarshal(e.Data, &d)
+		s.warn(e.Seq, "incompatible", d.Request)
 	case event.TypeCommand:
 		s.commandFact(e)
 	case event.TypeExited:
