@@ -94,6 +94,7 @@ type Process struct {
 	tap *Tap
 
 	proc   *os.Process
+	kin    *kin
 	exited chan struct{} // closed when the child has ended
 	done   chan struct{} // closed when res is complete
 	res    Result        // owned by the goroutine of own until done
@@ -102,10 +103,13 @@ type Process struct {
 	out, err *output
 
 	sigs   chan os.Signal
-	mu     sync.Mutex // guards sent, hurry
+	mu     sync.Mutex // guards sent, urgent, killed
 	sent   []Forwarded
 	hurry  chan struct{} // closed when the parent asked us to end
 	urgent bool
+	killed int // descendants, by a Tree
+
+	sweeping sync.Mutex // held by who kills descendants and counts them
 }
 
 // Start starts the child and its pumps. They end with the child; the caller
@@ -246,6 +250,9 @@ func (p *Process) Unhide(id string) { p.out.hide.remove(id) }
 
 // Signal sends sig to the child, and notes it as the edge's.
 func (p *Process) Signal(sig syscall.Signal) error { return p.send(sig, FromEdge) }
+
+// SignalFrom is Signal, noted as from another one: see the From constants.
+func (p *Process) SignalFrom(sig syscall.Signal, from string) error { return p.send(sig, from) }
 
 // Late gives the signals that reach the wrapper once Wait has returned, SIGPIPE
 // and SIGCONT among them. They stay caught until Close, so that one that comes

@@ -228,7 +228,7 @@ func tree(args []string) int {
 	if args[0] == "0" || len(args) > 1 {
 		fmt.Println("ready")
 	}
-	if len(args) > 1 {
+	if len(args) > 1 && args[1] == "exit" {
 		return 0
 	}
 	os.Stdout.Close()

@@ -23,7 +23,7 @@ func (p *Process) own(path string, files [3]*os.File, started chan<- error) {
 		started <- err
 		return
 	}
-	p.proc = proc
+	p.proc, p.kin = proc, before
 
 	stopReap := before.reap()
 	go p.out.pump()
@@ -44,7 +44,9 @@ func (p *Process) own(path string, files [3]*os.File, started chan<- error) {
 	p.in.wait()
 	p.res.Drained = time.Now()
 	stopReap()
-	p.res.Leftovers = before.sweep(proc.Pid)
+	p.sweeping.Lock()
+	p.res.Leftovers = before.sweep(proc.Pid) + p.treeKilled()
+	p.sweeping.Unlock()
 	// Reaped only now: until then the pid, and so the group, is nobody else's.
 	state, err := proc.Wait()
 	before.leave(proc.Pid)

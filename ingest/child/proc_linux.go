@@ -54,12 +54,14 @@ var family = struct {
 type kin struct {
 	adopt  bool
 	before map[int]bool // children that we had before, e.g. of a shell that exec'd us
+	// counted are descendants that a Tree has killed; guarded by Process.sweeping.
+	counted map[int]bool
 }
 
 // enroll makes the process the reaper of its descendants. It is called before
 // the child is started.
 func enroll(adopt bool) *kin {
-	k := &kin{adopt: adopt, before: map[int]bool{}}
+	k := &kin{adopt: adopt, before: map[int]bool{}, counted: map[int]bool{}}
 	if !adopt {
 		return k
 	}
@@ -182,7 +184,7 @@ func (k *kin) sweep(pgid int) int {
 			var ws syscall.WaitStatus
 			if got, _ := syscall.Wait4(pid, &ws, syscall.WNOHANG, nil); got == pid {
 				reaped = true
-				if ws.Signaled() && ws.Signal() == syscall.SIGKILL {
+				if ws.Signaled() && ws.Signal() == syscall.SIGKILL && !k.counted[pid] {
 					killed++
 				}
 			}

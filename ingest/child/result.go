@@ -7,8 +7,9 @@ import (
 
 // Who a signal came from.
 const (
-	FromParent = "parent" // the wrapper got it
-	FromEdge   = "edge"   // Process.Signal
+	FromParent  = "parent"  // the wrapper got it
+	FromEdge    = "edge"    // Process.Signal
+	FromCommand = "command" // somebody asked for it, over the bus
 )
 
 // Forwarded is one signal that was sent to the child.
@@ -47,7 +48,7 @@ type Result struct {
 	// PipeHeld says that another process kept stdout or stderr open; what it
 	// wrote later is nobody's.
 	PipeHeld bool
-	// Leftovers is how many descendants were killed at the end.
+	// Leftovers is how many descendants were killed at the end, or by a Tree.
 	Leftovers int
 
 	// ReaderClosed says that the reader of our stdout went away. The child was

@@ -117,3 +117,16 @@ func (p *Process) Sent() []Forwarded {
 	defer p.mu.Unlock()
 	return append([]Forwarded(nil), p.sent...)
 }
+
+// noteKilled counts descendants that a Tree ended.
+func (p *Process) noteKilled(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.killed += n
+}
+
+func (p *Process) treeKilled() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.killed
+}
