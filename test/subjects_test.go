@@ -34,7 +34,7 @@ func TestDocsStreams(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("streams and their subjects (-code +table):\n%s", d)
 	}
-	same(t, "buckets", column(table(t, subjectsDoc, "buckets"), 0), []string{subject.RunsBucket, subject.PresenceBucket})
+	same(t, "buckets", column(table(t, subjectsDoc, "buckets"), 0), []string{subject.RunsBucket, subject.PresenceBucket, subject.SessionsBucket})
 }
 
 func TestDocsSubjects(t *testing.T) {

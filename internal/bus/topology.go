@@ -37,7 +37,7 @@ const (
 	DefaultMaxAge   = 7 * 24 * time.Hour
 	DefaultMaxBytes = 8 << 30
 
-	DefaultSideBytes = 176 << 20
+	DefaultSideBytes = 192 << 20
 )
 
 // Shares of SideBytes.
@@ -46,7 +46,8 @@ const (
 	controlShare  = 4
 	runsShare     = 4
 	presenceShare = 1
-	shares        = commandShare + controlShare + runsShare + presenceShare
+	sessionsShare = 1
+	shares        = commandShare + controlShare + runsShare + presenceShare + sessionsShare
 )
 
 const (
@@ -122,7 +123,8 @@ func (t Topology) streams() []jetstream.StreamConfig {
 		Source: subject.CommandStreamSubjects, Destination: subject.HintSubjects, HeadersOnly: true,
 	}
 	ctl := base(subject.ControlStream, subject.ControlStreamSubjects, side(controlShare), t.MaxAge, t.Duplicates)
-	return append(all, cmd, ctl, bucket(subject.RunsBucket, side(runsShare)), bucket(subject.PresenceBucket, side(presenceShare)))
+	return append(all, cmd, ctl, bucket(subject.RunsBucket, side(runsShare)), bucket(subject.PresenceBucket, side(presenceShare)),
+		bucket(subject.SessionsBucket, side(sessionsShare)))
 }
 
 // A Change is one way in which the bus differs from a topology.

@@ -17,7 +17,7 @@ func TestEnsureAndPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []bus.Change{{Stream: "EV_0"}, {Stream: "EV_1"}, {Stream: "CMD"}, {Stream: "CTL"}, {Stream: "KV_runs"}, {Stream: "KV_presence"}}
+	want := []bus.Change{{Stream: "EV_0"}, {Stream: "EV_1"}, {Stream: "CMD"}, {Stream: "CTL"}, {Stream: "KV_runs"}, {Stream: "KV_presence"}, {Stream: "KV_sessions"}}
 	if diff := cmp.Diff(want, plan); diff != "" {
 		t.Errorf("plan of nothing: %s", diff)
 	}

@@ -29,6 +29,7 @@ const (
 	ControlStream  = "CTL"
 	RunsBucket     = "runs"
 	PresenceBucket = "presence"
+	SessionsBucket = "sessions"
 
 	eventRoot   = "cbc.ev."
 	commandRoot = "cbc.cmd."
@@ -266,3 +267,33 @@ func parse3(s, root string) (tenant, run, last string, err error) {
 
 // Key is the key of a run in the registry and in the presence bucket.
 func Key(run string) string { return Token(run) }
+
+// A Conversation names what an agent goes on with when it resumes.
+type Conversation struct {
+	Tenant, Dialect, Session string
+	// Host keeps ids apart that are no UUIDs: on another machine the same name is
+	// another conversation.
+	Host string
+}
+
+// Key is the key of a conversation in the bucket of sessions.
+func (c Conversation) Key() string {
+	key := Token(c.Tenant) + "." + Token(c.Dialect) + "." + Token(c.Session)
+	if !isUUID(c.Session) {
+		key += "." + Token(c.Host)
+	}
+	return key
+}
+
+func isUUID(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; i == 8 || i == 13 || i == 18 || i == 23 {
+			if c != '-' {
+				return false
+			}
+		} else if (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'f') {
+			return false
+		}
+	}
+	return len(s) == 36
+}
