@@ -3,7 +3,6 @@ package ingest
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/cbcast/cbcast/ingest/child"
 	"github.com/cbcast/cbcast/ingest/spool"
 	"github.com/cbcast/cbcast/internal/bus"
 	"github.com/cbcast/cbcast/internal/dialect"
@@ -20,7 +18,8 @@ import (
 )
 
 const (
-	// maxPending bounds the commands that await their effect. More are refused.
+	// maxPending bounds the commands that wait to be written or await their
+	// effect. More are refused.
 	maxPending = 64
 	// maxKnown bounds the command ids remembered against being sent twice. A
 	// command is delivered once for as long as the journal holds it.
@@ -46,18 +45,20 @@ type injector interface {
 
 // A commander writes commands from the bus to the child's stdin, at most once
 // each, and records what became of them. Everything it remembers is guarded by
-// the recorder's lock, because evidence arrives there.
+// the recorder's lock, because evidence arrives there. What one command does is
+// its [action].
 type commander struct {
 	log     *slog.Logger
 	rec     *recorder
 	proc    injector
 	journal *spool.Journal // nil: commands are refused
+	queue   queue          // for the child's stdin
 	// channel reports whether the child takes control messages at all.
 	channel func() bool
 	// late answers a command that no event of the run can answer any more.
 	late func(ctx context.Context, cmd bus.Command, reason string)
 
-	flight sync.WaitGroup // calls of handle that may write
+	flight sync.WaitGroup // commands that may be written yet
 	wg     sync.WaitGroup // timers of pending commands
 
 	// Guarded by rec.mu.
@@ -68,47 +69,43 @@ type commander struct {
 	stop    context.CancelFunc
 }
 
-// pending is a command that was written, or is being written.
+// pending is a command that was written, or is to be.
 type pending struct {
+	c        *commander
 	cmd      bus.Command
-	args     commandArgs
-	requests []*request // on the child's stdin: one, and perhaps a second interrupt
+	args     event.CommandArgs
+	act      action
+	requests []*request // on the child's stdin: one, and perhaps a second
 	journal  bool       // the journal has the intent
 
-	turn  bool     // a turn was open when the line passed
-	turns int      // turns ended by then
-	tasks []string // open by then, and to be ended by the command
-	// left are those that had left Claude Code's list of running tasks when the
-	// answer came. How one ended is told right after that, and what the command
-	// ended before the answer; so there is no more to come.
-	left   []string
-	second bool // the second interrupt is due or out
-	final  bool // a final fact is recorded
+	free   chan struct{} // closed when the action holds it back no more
+	place  *place        // in the queue, from then on
+	final  bool          // a final fact is recorded
 	ctx    context.Context
-	cancel context.CancelFunc
+	cancel context.CancelCauseFunc
 }
 
-// request is one control_request of a command. It is written when the pipe has
-// it and it has its place among the recorded lines: what comes behind it there
-// can be its effect.
+// request is one line of a command. It is written when the pipe has it and it
+// has its place among the recorded lines: what comes behind it there can be its
+// effect.
 type request struct {
-	id     string
-	reason string // of the fact that it was written
+	id      string // of a control_request, "" for other lines
+	line    []byte
+	reason  string // of the fact that it was written
+	replies bool   // the child answers it, and its parent does not see that
 
 	sent, passed   bool // the pipe has it; it was recorded
 	written, acked bool // facts
 }
 
-// commandArgs is the data of a command.
-type commandArgs struct {
-	Reason string `json:"reason,omitempty"`
-	Task   string `json:"task,omitempty"`
-	// Turn is "end" (default: the turn is to end, too) or "keep" (only the tasks
-	// are).
-	Turn string `json:"turn,omitempty"`
-}
+// newRequestID makes an id that is nobody else's.
+func newRequestID() string { return "cbcast-" + uuid.NewString() }
 
-const keepTurn = "keep"
+// request makes r the next request of p.
+func (p *pending) request(r *request) *request {
+	p.requests = append(p.requests, r)
+	return r
+}
 
 func newCommander(ctx context.Context, rec *recorder, proc injector, j *spool.Journal, channel func() bool, log *slog.Logger) *commander {
 	c := &commander{log: log, rec: rec, proc: proc, journal: j, channel: channel, known: map[string]bool{}}
@@ -116,18 +113,16 @@ func newCommander(ctx context.Context, rec *recorder, proc injector, j *spool.Jo
 	return c
 }
 
-// handle takes one command. It returns when the line is on the child's stdin or
-// a final fact is recorded.
+// handle takes one command and returns at once: commands do not wait for each
+// other, but those that wait for the child's stdin are written in their order.
 func (c *commander) handle(ctx context.Context, cmd bus.Command) {
 	p, reason, closed := c.admit(cmd)
 	switch {
 	case p != nil:
-		defer c.flight.Done()
-		if !cmd.DeliverBy.IsZero() && time.Now().After(cmd.DeliverBy) {
-			c.finish(p, event.Expired, "delivered too late")
-			return
-		}
-		c.write(ctx, p)
+		go func() { // ends when the line is written or a final fact is recorded; see end
+			defer c.flight.Done()
+			c.carryOut(ctx, p)
+		}()
 	case closed && c.late != nil:
 		c.late(ctx, cmd, reason)
 	}
@@ -141,16 +136,13 @@ func (c *commander) admit(cmd bus.Command) (p *pending, reason string, closed bo
 	if c.known[cmd.ID] {
 		return nil, "", false
 	}
-	p = &pending{cmd: cmd}
+	p = &pending{c: c, cmd: cmd, free: make(chan struct{})}
 	if reason = c.refusal(p); reason == "" {
-		effectBy := cmd.EffectBy
-		if effectBy.IsZero() {
-			effectBy = time.Now().Add(effectWait)
-		}
-		p.ctx, p.cancel = context.WithDeadline(c.running, effectBy)
+		p.ctx, p.cancel = context.WithCancelCause(c.running)
 		c.open = append(c.open, p)
 		c.known[cmd.ID] = true
 		c.flight.Add(1)
+		c.release(p)
 		return p, "", false
 	}
 	if len(c.known) < maxKnown {
@@ -165,7 +157,6 @@ func (c *commander) admit(cmd bus.Command) (p *pending, reason string, closed bo
 
 // refusal says why a command cannot be carried out, "" when it can.
 func (c *commander) refusal(p *pending) string {
-	d := c.rec.track.Dialect()
 	if c.ended {
 		return "already_ended"
 	}
@@ -174,27 +165,14 @@ func (c *commander) refusal(p *pending) string {
 			return bound("bad_arguments: "+err.Error(), maxReason)
 		}
 	}
-	switch p.cmd.Name {
-	case "interrupt":
-		switch {
-		case p.args.Turn != "" && p.args.Turn != "end" && p.args.Turn != keepTurn:
-			return "bad_arguments: turn is end or keep"
-		case p.args.Turn == keepTurn && d == dialect.Claude:
-			return "unsupported: an interrupt ends the turn of a claude child; stop_task ends a task"
-		}
-	case "stop_task":
-		switch known, ended := c.rec.state.TaskEnded(p.args.Task); {
-		case p.args.Task == "":
-			return "bad_arguments: stop_task needs a task"
-		case ended:
-			return "already_ended"
-		case !known:
-			return "unknown_task"
-		}
-	default:
-		return "unknown_command: " + bound(p.cmd.Name, maxArgument)
+	p.act = unknown{plain{p}}
+	if mk, ok := actions[p.cmd.Name]; ok {
+		p.act = mk(plain{p})
 	}
-	switch {
+	if reason := p.act.refuse(); reason != "" {
+		return bound(reason, maxReason)
+	}
+	switch d := p.dialect(); {
 	case !c.channel():
 		return "no_control_channel"
 	case !dialect.Supports(d, "", p.cmd.Name):
@@ -226,92 +204,6 @@ func (c *commander) waiting() (n int) {
 // say what became of it.
 type journalled struct {
 	Name    string `json:"name"`
-	Request string `json:"request_id"`
+	Request string `json:"request_id,omitempty"`
 	Task    string `json:"task,omitempty"`
-}
-
-// write journals the intent, writes the line and records it. The entry is closed
-// by the command's final fact: after a crash before that nobody knows what
-// became of it, and whoever flushes the spool says so.
-func (c *commander) write(ctx context.Context, p *pending) {
-	c.rec.mu.Lock()
-	line, err := c.prepare(p)
-	if err == nil && p.args.Turn == keepTurn && len(p.tasks) == 0 {
-		c.finishLocked(p, event.NoEffect, "no task is open, and the turn is to go on", nil)
-		c.rec.mu.Unlock()
-		return
-	}
-	c.rec.mu.Unlock()
-	if err != nil {
-		c.finish(p, event.Refused, err.Error())
-		return
-	}
-	r := p.requests[0]
-	if err := c.journal.Intent(p.cmd.ID, mustJSON(journalled{p.cmd.Name, r.id, p.args.Task})); err != nil {
-		c.finish(p, event.Refused, "journal: "+err.Error())
-		return
-	}
-	deadline := p.cmd.DeliverBy
-	if deadline.IsZero() {
-		deadline = time.Now().Add(deliverWait)
-	}
-	wctx, cancel := context.WithDeadline(ctx, deadline)
-	defer cancel()
-	c.rec.mu.Lock()
-	p.journal = true
-	c.rec.mu.Unlock()
-	c.proc.Hide(r.id)
-	if err := c.proc.Inject(wctx, line); err != nil {
-		c.notWritten(p, r, err)
-		return
-	}
-	c.sent(p, r)
-	c.await(p)
-}
-
-// prepare notes what is open and makes the line.
-func (c *commander) prepare(p *pending) ([]byte, error) {
-	c.lookAt(p)
-	return c.line(p)
-}
-
-// lookAt notes what is open for p to end.
-func (c *commander) lookAt(p *pending) {
-	if p.cmd.Name == "stop_task" {
-		p.tasks = []string{p.args.Task}
-		return
-	}
-	st := c.rec.state
-	p.turn, p.turns, p.tasks = st.TurnOpen(), st.TurnsEnded(), st.InterruptibleTasks()
-}
-
-// line makes the next request of p.
-func (c *commander) line(p *pending) ([]byte, error) {
-	r := &request{id: "cbcast-" + uuid.NewString()}
-	p.requests = append(p.requests, r)
-	d := c.rec.track.Dialect()
-	if p.cmd.Name == "stop_task" {
-		return dialect.StopTask(d, r.id, p.args.Task)
-	}
-	return dialect.Interrupt(d, r.id, c.rec.track.Main(), bound(p.args.Reason, maxReason)), nil
-}
-
-// notWritten ends a command whose line did not reach the child.
-func (c *commander) notWritten(p *pending, r *request, err error) {
-	if !errors.Is(err, child.ErrPartial) {
-		c.proc.Unhide(r.id)
-	}
-	switch {
-	case errors.Is(err, child.ErrPartial):
-		// The rest follows if the child reads on, and then it has its effect.
-		c.finish(p, event.UnknownF, "the child did not read the whole line in time")
-	case errors.Is(err, child.ErrStdinClosed):
-		c.finish(p, event.Refused, "stdin_closed")
-	case errors.Is(err, child.ErrNoStdin):
-		c.finish(p, event.Refused, "no_control_channel")
-	case errors.Is(err, child.ErrExited):
-		c.finish(p, event.Refused, "already_ended")
-	default:
-		c.finish(p, event.Expired, "not written: "+err.Error())
-	}
 }

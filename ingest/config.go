@@ -4,8 +4,8 @@
 //
 // Data path and owners: ingest/child copies bytes and hands them to a bounded
 // queue; one goroutine ([recorder]) turns them into events in the spool; one
-// goroutine (bus.Publisher) ships them; one goroutine ([commander]) takes
-// commands. Nothing on this path can block the copy.
+// goroutine (bus.Publisher) ships them; the [commander] has one for each command
+// that waits to be written. Nothing on this path can block the copy.
 package ingest
 
 import (

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -9,12 +10,6 @@ import (
 	"github.com/cbcast/cbcast/internal/dialect"
 	"github.com/cbcast/cbcast/internal/event"
 )
-
-// secondAfter is how long a turn may go on after an interrupt killed its tasks
-// before the second interrupt is sent: cbc feeds the stop notice into the same
-// turn and calls the model again. The late frames of the killed tasks come
-// within 0.1 s (measured with 2.163.0).
-var secondAfter = 500 * time.Millisecond // shortened by tests
 
 // sent notes that the pipe has the request.
 func (c *commander) sent(p *pending, r *request) {
@@ -27,9 +22,8 @@ func (c *commander) sent(p *pending, r *request) {
 
 // passed notes that the request stands among the recorded lines.
 func (c *commander) passed(p *pending, r *request) {
-	if r.passed = true; r == p.requests[0] {
-		c.lookAt(p) // it may have waited for the child to read
-	}
+	r.passed, r.line = true, nil
+	p.act.passed(r)
 	if r.sent {
 		c.written(p, r)
 	}
@@ -41,23 +35,20 @@ func (c *commander) written(p *pending, r *request) {
 		return
 	}
 	r.written = true
-	detail := map[string]string{}
-	if r == p.requests[0] {
-		if p.turn {
-			detail["turn"] = "open"
-		}
-		for _, t := range p.tasks {
-			detail["task "+t] = "open"
-		}
-	}
-	c.factLocked(p, event.Written, r.reason, r.id, detail)
+	c.factLocked(p, event.Written, r.reason, r.id, p.act.detail(r))
 }
 
 // await ends the wait for p's effect in time.
 func (c *commander) await(p *pending) {
+	effectBy := p.cmd.EffectBy
+	if effectBy.IsZero() {
+		effectBy = time.Now().Add(effectWait)
+	}
 	c.wg.Go(func() { // ends with p's final fact, at the latest with the run
-		<-p.ctx.Done()
-		if errors.Is(p.ctx.Err(), context.DeadlineExceeded) {
+		ctx, cancel := context.WithDeadline(p.ctx, effectBy)
+		defer cancel()
+		<-ctx.Done()
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			c.finish(p, event.UnknownF, "no effect seen in time")
 		}
 	})
@@ -70,29 +61,37 @@ func (c *commander) watch(l line) {
 	}
 	switch {
 	case l.injected:
-		if f, ok := dialect.Parse(l.data); ok {
-			if p, r := c.find(f.ControlID()); r != nil {
-				c.passed(p, r)
-			}
+		if p, r := c.find(func(r *request) bool { return !r.passed && same(r.line, l.data) }); r != nil {
+			c.passed(p, r)
 		}
 		return
 	case l.stream == event.Out && l.class.Frame:
 		if resp, ok := dialect.ResponseOf(l.data); ok {
-			if p, r := c.find(resp.ID); r != nil && !r.acked {
-				c.answer(p, r, resp.Error)
+			id := string(resp.ID)
+			p, r := c.find(func(r *request) bool { return r.replies && id == string(dialect.RequestID(r.id)) })
+			if r != nil && !r.acked {
+				c.answer(p, r, resp)
 			}
 		}
 	}
 	for _, p := range slices.Clone(c.open) {
-		c.judge(p)
+		c.release(p)
+		if !p.final && len(p.requests) > 0 && p.requests[0].passed {
+			p.act.judge()
+		}
 	}
 }
 
-// find looks for the request with this id, as its exact text.
-func (c *commander) find(id dialect.Value) (*pending, *request) {
+// same reports whether a recorded line is the one that was written with its LF.
+func same(written, recorded []byte) bool {
+	return len(written) == len(recorded)+1 && bytes.Equal(written[:len(recorded)], recorded)
+}
+
+// find looks for a request.
+func (c *commander) find(is func(*request) bool) (*pending, *request) {
 	for _, p := range c.open {
 		for _, r := range p.requests {
-			if string(id) == string(dialect.RequestID(r.id)) {
+			if is(r) {
 				return p, r
 			}
 		}
@@ -100,118 +99,16 @@ func (c *commander) find(id dialect.Value) (*pending, *request) {
 	return nil, nil
 }
 
-func (c *commander) answer(p *pending, r *request, failed string) {
+func (c *commander) answer(p *pending, r *request, resp dialect.Response) {
 	c.written(p, r)
 	r.acked = true
-	switch {
-	case failed != "" && r == p.requests[0]:
-		c.finishLocked(p, event.Refused, "the child said: "+bound(failed, maxReason), nil)
-	case failed != "":
-		c.finishLocked(p, event.Refused, "the tasks were stopped; to the second interrupt the child said: "+bound(failed, maxReason), nil)
-	default:
+	if resp.Error != "" {
+		c.finishLocked(p, event.Refused, p.act.failed(r, bound(resp.Error, maxReason)), nil)
+	} else {
 		c.factLocked(p, event.Acked, "", r.id, nil)
-		for _, t := range p.tasks {
-			if c.rec.state.TaskStatus(t) == "ended" {
-				p.left = append(p.left, t)
-			}
-		}
-		if !p.turn && len(p.tasks) == 0 {
-			c.finishLocked(p, event.NoEffect, "nothing was open", nil)
-		}
+		p.act.acked(r, resp)
 	}
 	c.drop(p)
-}
-
-// judge looks for the effect of p in the fold: the turn that was open was aborted,
-// or what was open has ended.
-func (c *commander) judge(p *pending) {
-	if p.final || len(p.requests) == 0 || !p.requests[0].passed || !p.turn && len(p.tasks) == 0 {
-		return
-	}
-	st := c.rec.state
-	detail, open, stopped := c.ends(p)
-	if p.turn && p.args.Turn != keepTurn {
-		switch ended := st.TurnsEnded() != p.turns; {
-		case ended && st.LastTurnAborted():
-			// A task that is still open may never tell its end, as a background
-			// agent of cbc.
-			detail["turn"], stopped, open = "aborted", true, false
-		case ended:
-			detail["turn"] = "ended"
-		case !open && stopped:
-			c.sendSecond(p)
-			return
-		default:
-			return
-		}
-	}
-	if open {
-		return
-	}
-	c.written(p, p.requests[0]) // what is seen has a cause
-	if stopped {
-		c.finishLocked(p, event.Settled, "", detail)
-	} else {
-		c.finishLocked(p, event.NoEffect, "it ended by itself", detail)
-	}
-}
-
-// ends says how p's tasks ended, whether one is open, and whether one was stopped.
-func (c *commander) ends(p *pending) (detail map[string]string, open, stopped bool) {
-	detail = map[string]string{}
-	for _, t := range p.tasks {
-		known, ended := c.rec.state.TaskEnded(t)
-		status := c.rec.state.TaskStatus(t)
-		switch {
-		case !known:
-			status = "ended" // too long ago to be remembered
-		case !ended:
-			status, open = "open", true
-		case status == "ended" && !slices.Contains(p.left, t):
-			open = true // how it ended comes next
-		case status == "ended", status == "killed", status == "stopped", status == "cancelled":
-			stopped = true
-		}
-		detail["task "+t] = status
-	}
-	return detail, open, stopped
-}
-
-// sendSecond interrupts the turn that goes on after its tasks were killed: cbc
-// does that (reference: measured with 2.163.0, a mid-turn interrupt with a live
-// workflow writes no result).
-func (c *commander) sendSecond(p *pending) {
-	if p.second || c.ended || c.rec.track.Dialect() != dialect.CBC {
-		return
-	}
-	p.second = true
-	c.wg.Go(func() { // ends after secondAfter and one write, or with p
-		t := time.NewTimer(secondAfter)
-		defer t.Stop()
-		select {
-		case <-p.ctx.Done():
-			return
-		case <-t.C:
-		}
-		c.rec.mu.Lock()
-		if p.final || c.rec.state.TurnsEnded() != p.turns {
-			c.rec.mu.Unlock()
-			return
-		}
-		line, err := c.line(p)
-		r := p.requests[len(p.requests)-1]
-		r.reason = "the tasks were stopped and the turn went on: second interrupt"
-		c.rec.mu.Unlock()
-		if err == nil {
-			c.proc.Hide(r.id)
-			err = c.proc.Inject(p.ctx, line)
-		}
-		if err != nil {
-			c.log.Warn("second interrupt", "command", p.cmd.ID, "error", err)
-			return // what follows decides, or the time
-		}
-		c.sent(p, r)
-	})
 }
 
 func (c *commander) finish(p *pending, f event.Fact, reason string) {
@@ -231,7 +128,7 @@ func (c *commander) finishLocked(p *pending, f event.Fact, reason string, detail
 		request = p.requests[0].id
 	}
 	c.factLocked(p, f, reason, request, detail)
-	p.cancel()
+	p.cancel(nil)
 	if p.journal {
 		if err := c.journal.Done(p.cmd.ID); err != nil {
 			c.log.Error("journal a command", "command", p.cmd.ID, "error", err)
@@ -247,7 +144,7 @@ func (c *commander) finishLocked(p *pending, f event.Fact, reason string, detail
 // drop forgets p when nothing of it is awaited any more. An answer that is still
 // out is: it is a fact of its own.
 func (c *commander) drop(p *pending) {
-	out := slices.ContainsFunc(p.requests, func(r *request) bool { return r.written && !r.acked })
+	out := slices.ContainsFunc(p.requests, func(r *request) bool { return r.replies && r.written && !r.acked })
 	if p.final && !out {
 		c.forget(p)
 	}
@@ -269,6 +166,11 @@ func (c *commander) factLocked(p *pending, f event.Fact, reason, request string,
 func (c *commander) end() {
 	c.rec.mu.Lock()
 	c.ended = true
+	for _, p := range c.open {
+		if len(p.requests) == 0 {
+			p.cancel(givenUp("already_ended"))
+		}
+	}
 	c.rec.mu.Unlock()
 	c.flight.Wait()
 	c.rec.mu.Lock()

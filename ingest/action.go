@@ -1,0 +1,63 @@
+package ingest
+
+import (
+	"github.com/cbcast/cbcast/internal/dialect"
+	"github.com/cbcast/cbcast/internal/run"
+)
+
+// An action is what one command does with the child: a type of its own in
+// cmd_<name>.go, made anew for each command. Its methods run under the
+// recorder's lock: they read the fold as it stands at the line in hand, may call
+// finishLocked, and never wait.
+type action interface {
+	// refuse says why the command cannot be carried out, "" when it can. It is
+	// asked once, first of all.
+	refuse() string
+	// hold reports whether the child would lose the line now. It is asked before
+	// the line is written and again after each recorded line, until DeliverBy.
+	hold() bool
+	// stale says why the line must not be written any more, "" while it may. It is
+	// asked as often.
+	stale() string
+	// prepare makes the first request with [pending.request]. Instead it may give
+	// the command its final fact, or an error with which it is refused.
+	prepare() error
+	// passed is told that a request stands among the recorded lines: what comes
+	// behind it there can be its effect.
+	passed(r *request)
+	// detail goes with the fact that a request was written.
+	detail(r *request) map[string]string
+	// acked reads the child's answer to a request that it does not refuse.
+	acked(r *request, resp dialect.Response)
+	// failed is the reason of the final fact where it refuses.
+	failed(r *request, text string) string
+	// judge looks for the effect after each recorded line.
+	judge()
+}
+
+// actions make the action of a command by its name.
+var actions = map[string]func(plain) action{
+	"interrupt": func(p plain) action { return &interrupt{ending: ending{plain: p}} },
+	"stop_task": func(p plain) action { return &stopTask{ending: ending{plain: p}} },
+}
+
+// plain is what most actions do.
+type plain struct{ *pending }
+
+func (plain) hold() bool                         { return false }
+func (plain) stale() string                      { return "" }
+func (plain) passed(*request)                    {}
+func (plain) detail(*request) map[string]string  { return nil }
+func (plain) acked(*request, dialect.Response)   {}
+func (plain) failed(_ *request, s string) string { return "the child said: " + s }
+func (plain) judge()                             {}
+
+// unknown stands for a command of a name that there is not.
+type unknown struct{ plain }
+
+func (a unknown) refuse() string { return "unknown_command: " + bound(a.cmd.Name, maxArgument) }
+func (unknown) prepare() error   { return dialect.ErrUnsupported }
+
+// state is the fold, dialect the child's, as the recorder knows them.
+func (p *pending) state() *run.State     { return p.c.rec.state }
+func (p *pending) dialect() dialect.Name { return p.c.rec.track.Dialect() }
