@@ -36,6 +36,26 @@ func (b *Bus) PutControl(ctx context.Context, e *event.Event, what string, expec
 	return a.Seq, nil
 }
 
+// Decide stores e under what unless there is a fact already, and returns the one
+// that stands: e, or that of whoever was first. mine says that it is e. Many
+// writers may call it at once and at any distance in time, for as long as control
+// facts are kept; all are told the same fact. After [ErrUnavailable] e may stand or
+// not; calling again tells.
+func (b *Bus) Decide(ctx context.Context, e *event.Event, what string) (stands *event.Event, mine bool, err error) {
+	_, err = b.PutControl(ctx, e, what, 0)
+	if err == nil {
+		return e, true, nil
+	}
+	if !errors.Is(err, ErrConflict) {
+		return nil, false, err
+	}
+	stands, _, err = b.Control(ctx, e.Tenant, e.Run, what)
+	if errors.Is(err, ErrNotFound) { // another's write is under way
+		return nil, false, fmt.Errorf("%w: %s of %s is being decided", ErrUnavailable, what, e.Run)
+	}
+	return stands, false, err
+}
+
 // Control returns the last fact on a subject and its stream sequence, from the
 // leader, or [ErrNotFound].
 func (b *Bus) Control(ctx context.Context, tenant, run, what string) (*event.Event, uint64, error) {
