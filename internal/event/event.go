@@ -54,14 +54,16 @@ const (
 	TypeStalled      = TypePrefix + "edge.stalled" // life: a watchdog's fact
 	TypeConflict     = TypePrefix + "edge.session_conflict"
 	TypeIncompatible = TypePrefix + "edge.incompatible"
-	TypeCommand      = TypePrefix + "edge.command"  // cmd: one fact of a command's life
-	TypeAsk          = TypePrefix + "edge.ask"      // ask: an ask was closed; [AskClosed]
-	TypeDecision     = TypePrefix + "edge.decision" // ask: the edge's policy decided; [AutoDecided]
-	TypeLost         = TypePrefix + "relay.lost"    // CTL: the edge's presence is gone; provisional terminal
-	TypeResumed      = TypePrefix + "relay.resumed" // CTL: the edge or its spool spoke again
-	TypeCommandFact  = TypePrefix + "relay.command" // CTL: a command's fact without a living edge
-	TypeAudit        = TypePrefix + "relay.audit"   // CTL: who gave a command, from where
-	TypeCmd          = TypePrefix + "command"       // CMD: the command itself
+	TypeCapabilities = TypePrefix + "edge.capabilities" // life: more is known of what the child can do; [Capabilities]
+	TypeOutput       = TypePrefix + "edge.output"       // raw: what a task left in a file, or why it is not there
+	TypeCommand      = TypePrefix + "edge.command"      // cmd: one fact of a command's life
+	TypeAsk          = TypePrefix + "edge.ask"          // ask: an ask was closed; [AskClosed]
+	TypeDecision     = TypePrefix + "edge.decision"     // ask: the edge's policy decided; [AutoDecided]
+	TypeLost         = TypePrefix + "relay.lost"        // CTL: the edge's presence is gone; provisional terminal
+	TypeResumed      = TypePrefix + "relay.resumed"     // CTL: the edge or its spool spoke again
+	TypeCommandFact  = TypePrefix + "relay.command"     // CTL: a command's fact without a living edge
+	TypeAudit        = TypePrefix + "relay.audit"       // CTL: who gave a command, from where
+	TypeCmd          = TypePrefix + "command"           // CMD: the command itself
 )
 
 // Part is a position "i of n", 1-based. The zero Part means whole.

@@ -29,6 +29,9 @@ type Started struct {
 	// resumed thread has lost its sandbox.
 	Sandbox  string `json:"sandbox,omitempty"`
 	Approval string `json:"approval,omitempty"`
+	// Capabilities are those that the arguments show; what is learnt later comes
+	// with [TypeCapabilities].
+	Capabilities *Capabilities `json:"capabilities,omitempty"`
 }
 
 // Resume names a conversation that is gone on with.
@@ -224,8 +227,9 @@ type AutoDecided struct {
 	Error    string `json:"error,omitempty"` // it could not be written; the ask stays open
 }
 
-// Capabilities is what a child can do, as far as it was seen or asked; false is
-// "not seen". Level is A (everything), B, C or D.
+// Capabilities is the data of [TypeCapabilities]: what a child can do, as far as
+// it was seen or asked; false is "not seen". Level is A (everything), B (no
+// questions, or nobody is asked for approval), C (events one way), D (text only).
 type Capabilities struct {
 	StructuredEvents     bool     `json:"structuredEvents"`
 	BidirectionalControl bool     `json:"bidirectionalControl"`
