@@ -136,3 +136,21 @@ func TestDocsFrames(t *testing.T) {
 		same(t, "frames of "+string(d), got, want)
 	}
 }
+
+// A row of the table of Codex is the first part of a type, and what can follow it.
+func TestDocsCodex(t *testing.T) {
+	var got, want []string
+	for _, r := range table(t, subjectsDoc, "codex") {
+		if len(r) < 2 || r[1] == "" {
+			got = append(got, r[0])
+			continue
+		}
+		for rest := range strings.FieldsSeq(r[1]) {
+			got = append(got, r[0]+"."+rest)
+		}
+	}
+	for _, typ := range dialect.Types(dialect.Codex) {
+		want = append(want, strings.TrimPrefix(typ, event.TypePrefix+"codex."))
+	}
+	same(t, "frames of codex", got, want)
+}

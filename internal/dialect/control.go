@@ -2,36 +2,67 @@ package dialect
 
 import (
 	"errors"
+	"slices"
 	"strconv"
-	"unicode/utf8"
+	"strings"
 )
 
 // ErrUnsupported is returned when a dialect has no such command.
 var ErrUnsupported = errors.New("the child has no such command")
 
-// Supports reports whether a child of dialect d obeys the command: "interrupt"
-// (all), "stop_task" (Claude Code only; CodeBuddy 2.117 and 2.163 answer
-// "Unknown control request subtype"). version is the child's, "" is unknown; it
-// does not matter yet.
-func Supports(d Name, version, command string) bool {
-	switch command {
-	case "interrupt":
-		return true
-	case "stop_task":
-		return d == Claude
+// commands lists all commands, and what a child of each dialect obeys: what
+// Claude Code 2.1.220 and CodeBuddy 2.163 were seen to do.
+var (
+	commands = []string{
+		"interrupt", "stop_task", "message", "steer", "set_permission_mode", "set_model", "rewind_files", "rewind", "end_session",
 	}
-	return false
+	obeyed = map[Name][]string{
+		Claude:  {"interrupt", "stop_task", "message", "set_permission_mode", "set_model", "rewind_files", "end_session"},
+		CBC:     {"interrupt", "message", "steer", "set_permission_mode", "set_model", "rewind_files", "rewind"},
+		Unknown: {"interrupt"},
+	}
+	// young are commands of CodeBuddy that 2.117 does not have. Which version had
+	// them first is not known, so later ones are asked: one that does not know a
+	// request says so, and does nothing.
+	young = []string{"steer", "rewind_files", "rewind"}
+)
+
+// Supports reports whether a child of dialect d obeys a command. version is the
+// child's; "" and any that nobody tried count as the newest.
+func Supports(d Name, version, command string) bool {
+	if d == CBC && slices.Contains(young, command) && upTo(version, 2, 117) {
+		return false
+	}
+	return slices.Contains(obeyed[d], command)
 }
 
 // Capabilities lists the commands that a child of dialect d obeys.
 func Capabilities(d Name, version string) []string {
 	var list []string
-	for _, c := range []string{"interrupt", "stop_task"} {
+	for _, c := range commands {
 		if Supports(d, version, c) {
 			list = append(list, c)
 		}
 	}
 	return list
+}
+
+// upTo reports whether version is known and at most major.minor with any patch.
+func upTo(version string, major, minor int) bool {
+	a, rest, ok := strings.Cut(version, ".")
+	if !ok {
+		return false
+	}
+	b, _, _ := strings.Cut(rest, ".")
+	x, errX := strconv.Atoi(a)
+	y, errY := strconv.Atoi(b)
+	return errX == nil && errY == nil && (x < major || x == major && y <= minor)
+}
+
+// UnknownRequest reports whether the error of a control_response says that the
+// child has no such request: CodeBuddy calls it unknown, Claude Code unsupported.
+func UnknownRequest(text string) bool {
+	return strings.HasPrefix(text, "Unknown control request subtype") || strings.HasPrefix(text, "Unsupported control request subtype")
 }
 
 // Interrupt returns the line, with its LF, that asks the child to stop what it
@@ -84,12 +115,8 @@ func AppendASCII(b []byte, s string) []byte {
 			b = append(b, '\\', byte(r))
 		case r >= ' ' && r < 0x7f:
 			b = append(b, byte(r))
-		case r < 0x10000:
-			b = appendHex4(b, uint64(r))
-		case r <= utf8.MaxRune:
-			r -= 0x10000
-			b = appendHex4(b, uint64(0xd800+(r>>10)))
-			b = appendHex4(b, uint64(0xdc00+(r&0x3ff)))
+		default:
+			b = appendRune(b, r)
 		}
 	}
 	return append(b, '"')
@@ -101,18 +128,21 @@ func appendHex4(b []byte, n uint64) []byte {
 	return append(b, s[1:]...)
 }
 
-// A Response is a control_response of the child.
+// A Response is a control_response of the child, or a JSON-RPC response of Codex.
 type Response struct {
 	ID    Value  // the request id, as exact text
 	Error string // "" for a success
 	Body  Value  // the inner response, nil where there is none
 }
 
-// ResponseOf reads line as a control_response. Compare IDs by their exact text
+// ResponseOf reads line as a response. Compare IDs by their exact text
 // with that of the request: [RequestID] gives it for an id that was sent by
 // [Interrupt] or [StopTask].
 func ResponseOf(line []byte) (Response, bool) {
 	f, ok := Parse(line)
+	if m, is := f.RPC(); ok && is && m.Kind == RPCResponse {
+		return codexResponse(&m), true
+	}
 	if !ok || f.Type != typeControlResponse {
 		return Response{}, false
 	}

@@ -13,8 +13,9 @@ type Frame struct {
 	// one they take; a key with two different values has none here.
 	Dup bool
 
-	fields [keyCount]span
-	torn   uint32 // bit k: the key has two different values
+	fields  [keyCount]span
+	content content
+	torn    uint32 // bit k: the key has two different values
 }
 
 type span struct{ from, to uint32 }
@@ -47,6 +48,12 @@ const (
 	keyProgress
 	keyTasks
 	keyUsage
+	keyMethod // JSON-RPC, from here
+	keyID
+	keyParams
+	keyResult
+	keyError
+	keyEmitted
 	keyCount
 )
 
@@ -95,6 +102,18 @@ func lookup(b []byte) key {
 		return keyTasks
 	case "usage":
 		return keyUsage
+	case "method":
+		return keyMethod
+	case "id":
+		return keyID
+	case "params":
+		return keyParams
+	case "result":
+		return keyResult
+	case "error":
+		return keyError
+	case "emittedAtMs":
+		return keyEmitted
 	}
 	return keyCount
 }
@@ -143,14 +162,19 @@ func (f *Frame) scan(b []byte) int {
 			return -1
 		}
 		i = skipSpace(b, i+1)
-		end = scanValue(b, i, 1, &open)
+		k := lookup(name)
+		if k == keyMessage {
+			end = f.content.scanMessage(b, i, &open)
+		} else {
+			end = scanValue(b, i, 1, &open)
+		}
 		if end < 0 {
 			return -1
 		}
 		if seen.add(name) {
 			f.Dup = true
 		}
-		if k := lookup(name); k < keyCount {
+		if k < keyCount {
 			f.set(k, b, i, end)
 		}
 		i = skipSpace(b, end)
@@ -214,6 +238,9 @@ func (s *seenKeys) has(name []byte) bool {
 	_, ok := s.rest[string(name)]
 	return ok
 }
+
+// has reports whether the key stands in the frame, with whatever value.
+func (f *Frame) has(k key) bool { return f.fields[k].to != 0 }
 
 func (f *Frame) field(k key) Value {
 	s := f.fields[k]

@@ -89,6 +89,13 @@ func (j *joins) set(key, value string) {
 	j.m[key] = value
 }
 
+func (j *joins) remove(key string) {
+	if _, ok := j.m[key]; ok {
+		delete(j.m, key)
+		j.order = slices.DeleteFunc(j.order, func(k string) bool { return k == key })
+	}
+}
+
 // idSet is a bounded set of request ids by their exact text.
 type idSet struct {
 	max int

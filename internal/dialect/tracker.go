@@ -41,14 +41,19 @@ type Tracker struct {
 	taskIDs   cache
 	traces    cache
 	parents   cache
+	codex     *codex // nil where the child is another
 }
 
 // NewTracker returns a tracker for a child of dialect d.
 func NewTracker(d Name) *Tracker {
-	if d != Claude && d != CBC {
+	if d != Claude && d != CBC && d != Codex {
 		d = Unknown
 	}
-	return &Tracker{dialect: d, tasks: joins{max: maxJoins}, asks: idSet{max: maxAsks}}
+	t := &Tracker{dialect: d, tasks: joins{max: maxJoins}, asks: idSet{max: maxAsks}}
+	if d == Codex {
+		t.codex = newCodex()
+	}
+	return t
 }
 
 // SetOutput tells the tracker what the child was asked to write: the lines of
@@ -72,7 +77,10 @@ func (t *Tracker) Classify(stream event.Stream, line []byte, cut bool) Class {
 		return t.raw()
 	}
 	var ok bool
-	if t.frame, ok = Parse(line); !ok || t.frame.Type == "" && t.dialect == Unknown {
+	if t.frame, ok = Parse(line); ok && t.frame.Type == "" && t.isCodex(stream) {
+		return t.classifyCodex(stream, &t.frame)
+	}
+	if !ok || t.frame.Type == "" && t.dialect == Unknown {
 		t.frame = Frame{}
 		return t.raw()
 	}
@@ -93,6 +101,19 @@ func (t *Tracker) Classify(stream event.Stream, line []byte, cut bool) Class {
 	c.Task = t.taskOf(&f, &c)
 	t.follow(stream, &f, &c)
 	return c
+}
+
+// isCodex reports whether the frame in hand is read as one of Codex: the child is
+// one, or was not known and now shows that it is.
+func (t *Tracker) isCodex(stream event.Stream) bool {
+	if t.dialect == Unknown && stream == event.Out && isCodex(&t.frame) {
+		t.dialect, t.codex = Codex, newCodex()
+	}
+	if t.dialect != Codex {
+		return false
+	}
+	t.confirmed = t.confirmed || stream == event.Out
+	return true
 }
 
 // Frame is the frame that the last line was, the zero Frame if it was none. It
@@ -234,7 +255,7 @@ func (f *Frame) OwnResult() bool {
 	if f.Type != typeUser || len(parent) <= 2 || !parent.IsString() {
 		return false
 	}
-	for item := range f.field(keyMessage).Get("content").Items {
+	for item := range f.Content {
 		if bytes.Equal(item.Get("tool_use_id"), parent) {
 			return true
 		}
@@ -250,8 +271,8 @@ func (t *Tracker) joinAgents(f *Frame) {
 	if !bytes.Contains(f.Raw, taskIDMark) {
 		return
 	}
-	for item := range f.field(keyMessage).Get("content").Items {
-		if item.Get("type").Text() != "tool_result" {
+	for item, typ := range f.Content {
+		if typ != "tool_result" {
 			continue
 		}
 		if id := AgentTask(item.Get("content")); id != "" {

@@ -14,6 +14,7 @@ type Name string
 const (
 	Claude  Name = "claude"
 	CBC     Name = "cbc"
+	Codex   Name = "codex"
 	Unknown Name = "unknown"
 )
 
@@ -27,6 +28,8 @@ func FromArgv0(path string) Name {
 		return Claude
 	case "cbc", "codebuddy", "codebuddy-headless", "codebuddy-code":
 		return CBC
+	case "codex":
+		return Codex
 	}
 	return Unknown
 }
@@ -34,7 +37,7 @@ func FromArgv0(path string) Name {
 // FromType returns the dialect that a ce-type names.
 func FromType(ceType string) Name {
 	name, _, _ := strings.Cut(strings.TrimPrefix(ceType, event.TypePrefix), ".")
-	if n := Name(name); n == Claude || n == CBC {
+	if n := Name(name); n == Claude || n == CBC || n == Codex {
 		return n
 	}
 	return Unknown
@@ -126,6 +129,9 @@ func init() {
 // Types lists every ce-type that [Tracker.Classify] can give for a dialect, in
 // no particular order.
 func Types(d Name) []string {
+	if d == Codex {
+		return codexTypeList()
+	}
 	list := []string{rawTypes[d].out, rawTypes[d].err, rawTypes[d].other}
 	for _, tn := range names[d] {
 		list = append(list, tn.other)
@@ -143,6 +149,7 @@ type rawNames struct{ out, err, other string }
 var rawTypes = map[Name]rawNames{
 	Claude:  rawNamesOf(Claude),
 	CBC:     rawNamesOf(CBC),
+	Codex:   rawNamesOf(Codex),
 	Unknown: rawNamesOf(Unknown),
 }
 
