@@ -7,13 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// codexSupports is [Supports] for Codex.
-func codexSupports(command string) bool {
-	switch command {
-	case "interrupt", "stop_task", "answer", "message", "steer", "end_session":
-		return true
-	}
-	return false
+func init() { // stop_task is an interrupt of a sub-agent's turn, or the end of a background command
+	obeyed[Codex] = []string{"interrupt", "stop_task", "message", "steer", "end_session"}
 }
 
 // codexResponse is [ResponseOf] for Codex.
