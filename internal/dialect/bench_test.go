@@ -15,6 +15,29 @@ func frameOf(n int) []byte {
 	return fmt.Appendf(nil, shape, strings.Repeat("word ", max(0, n-len(shape))/5))
 }
 
+// The texts of frames as Parse sees them, and as what reads them later does.
+func BenchmarkStrings(b *testing.B) {
+	for name, word := range map[string]string{"plain": "word ", "escapes": `the \"build\" fails because\n a module is missing in src/main/app.ts:42 `} {
+		line := fmt.Appendf(nil, `{"message":{"content":[{"type":"text","text":"%s"}]}}`, strings.Repeat(word, (64<<10)/len(word)))
+		b.Run("parse/"+name, func(b *testing.B) {
+			b.SetBytes(int64(len(line)))
+			for b.Loop() {
+				if _, ok := dialect.Parse(line); !ok {
+					b.Fatal("no frame")
+				}
+			}
+		})
+		b.Run("items/"+name, func(b *testing.B) {
+			f, _ := dialect.Parse(line)
+			b.SetBytes(int64(len(line)))
+			for b.Loop() {
+				for range f.Get("message").Get("content").Items {
+				}
+			}
+		})
+	}
+}
+
 func BenchmarkClassify(b *testing.B) {
 	for _, n := range []int{512, 4 << 10, 64 << 10} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math/bits"
 )
@@ -45,17 +46,27 @@ const (
 	highs = 0x8080808080808080
 )
 
-// plain returns the index of the first byte at or after i that a JSON string
-// cannot simply contain: a quote, a backslash or a control character.
+// special has a high bit set for each byte of w that a JSON string cannot simply
+// contain: a quote, a backslash or a control character. The lowest is exact;
+// higher ones may be borrow. Turning the second bit moves the quote next to the
+// control characters and leaves those together.
+func special(w uint64) uint64 {
+	return (((w ^ ones*0x02) - ones*0x21) | ((w ^ ones*'\\') - ones)) &^ w & highs
+}
+
+// plain returns the index of the first special byte at or after i.
 func plain(b []byte, i int) int {
-	for ; i+8 <= len(b); i += 8 {
-		w := binary.LittleEndian.Uint64(b[i:])
-		quote, back := w^(ones*'"'), w^(ones*'\\')
-		// The lowest set bit is exact; higher ones may be borrow and are not used.
-		m := ((quote - ones) & ^quote) | ((back - ones) & ^back) | ((w - ones*0x20) & ^w)
-		if m &= highs; m != 0 {
+	for ; i+16 <= len(b); i += 16 {
+		s := b[i : i+16 : i+16]
+		m := special(binary.LittleEndian.Uint64(s))
+		n := special(binary.LittleEndian.Uint64(s[8:]))
+		if m|n == 0 {
+			continue
+		}
+		if m != 0 {
 			return i + bits.TrailingZeros64(m)/8
 		}
+		return i + 8 + bits.TrailingZeros64(n)/8
 	}
 	for i < len(b) && b[i] != '"' && b[i] != '\\' && b[i] >= 0x20 {
 		i++
@@ -76,20 +87,49 @@ func scanString(b []byte, i int) (end int, escaped bool) {
 			return i + 1, escaped
 		}
 		escaped = true
-		if i+1 >= len(b) {
+		if i = scanEscape(b, i); i < 0 {
 			return -1, escaped
 		}
-		switch b[i+1] {
-		case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-			i += 2
-		case 'u':
-			if i+6 > len(b) || !hex4(b[i+2:i+6]) {
-				return -1, escaped
-			}
-			i += 6
-		default:
-			return -1, escaped
+	}
+}
+
+// scanEscape checks the escape whose backslash is at i and returns the index
+// after it, or -1.
+func scanEscape(b []byte, i int) int {
+	if i+1 >= len(b) {
+		return -1
+	}
+	switch b[i+1] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return i + 2
+	case 'u':
+		if i+6 > len(b) || !hex4(b[i+2:i+6]) {
+			return -1
 		}
+		return i + 6
+	}
+	return -1
+}
+
+// skipString returns the index after the closing quote of the string whose
+// opening quote is before i, len(b) where it has none. The text is known to be
+// valid.
+func skipString(b []byte, i int) int {
+	for from := i; ; {
+		n := bytes.IndexByte(b[i:], '"')
+		if n < 0 {
+			return len(b)
+		}
+		i += n + 1
+		// An even number of backslashes before it are escapes of their own.
+		back := i - 2
+		for back >= from && b[back] == '\\' {
+			back--
+		}
+		if (i-back)%2 == 0 {
+			return i
+		}
+		from = i // what is before it belongs to no later quote
 	}
 }
 
@@ -250,10 +290,7 @@ func skip(b []byte, i int) int {
 	for i < len(b) {
 		switch b[i] {
 		case '"':
-			if i, _ = scanString(b, i+1); i < 0 {
-				return len(b)
-			}
-			if depth == 0 {
+			if i = skipString(b, i+1); depth == 0 {
 				return i
 			}
 			continue

@@ -185,6 +185,9 @@ func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		`{"type":"system","subtype":"init","session_id":"a","n":[1,2.5e-3,true,null,"\u00e9"]}`, `{}`, `{"a":{"b":[{}]}}`, "{\"a\":\"\xff\"}",
 		`[]`, `{"a":1}{"b":2}`, "\ufeff{}", `{"a":"\ud83d"}`, `{"a":01}`, ` { "a" : [ ] , "b" : { } } `, `{"type":"a","type":"b"}`, `{"a":"\`,
+		`{"message":{"id":"m","content":[{"type":"text","text":"a \"b\" \\\\"},{"type":"x","type":"y"},{"\u0074ype":"z"},[],1]}}`,
+		` {"message":{"content":[ {"type" : 1 } , {"t":[{}]}] , "content":[]},"message":{"content":[{"type":"a"}]}}`,
+		`{"message":{"content":[{},{},{},{},{}]}}`, `{"message":{"\u0063ontent":[{}]}}`, `{"message":{"content":[{"type":"a","type":"a"},]}}`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -240,6 +243,16 @@ func FuzzParse(f *testing.F) {
 			if fr.Get(key).IsString() && json.Unmarshal(want[key], &s) == nil && s != fr.Get(key).Text() {
 				t.Fatalf("%q: text %q, want %q", line, fr.Get(key).Text(), s)
 			}
+		}
+		var items, again []string
+		for item, typ := range fr.Content {
+			items = append(items, string(item), typ)
+		}
+		for item := range fr.Get("message").Get("content").Items {
+			again = append(again, string(item), item.Get("type").Text())
+		}
+		if d := cmp.Diff(again, items); d != "" {
+			t.Fatalf("%q: content %s", line, d)
 		}
 		fr.AmbiguousControl()
 		fr.ControlID()

@@ -2,8 +2,10 @@ package dialect
 
 import (
 	"bytes"
+	"encoding/binary"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -21,8 +23,8 @@ func (v Value) Fields(yield func(key []byte, value Value) bool) {
 	}
 	i := skipSpace(v, 1)
 	for i < len(v) && v[i] == '"' {
-		end, _ := scanString(v, i+1)
-		if end < 0 {
+		end := skipString(v, i+1)
+		if end >= len(v) {
 			return
 		}
 		key := v[i+1 : end-1]
@@ -114,6 +116,16 @@ func (v Value) inner() []byte {
 // UTF-8 becomes U+FFFD, so the result may be shown and re-encoded.
 func (v Value) Text() string { return unescape(v.inner()) }
 
+// Says reports whether the value is a string that is text, space around it aside.
+// text is of letters and spaces. It decodes no string that cannot be it.
+func (v Value) Says(text string) bool {
+	raw := v.inner()
+	if !bytes.Contains(raw, []byte(text)) && !bytes.Contains(raw, []byte(`\u`)) {
+		return false
+	}
+	return strings.TrimSpace(v.Text()) == text
+}
+
 // Int returns the value as an integer, 0 where it is none that fits.
 func (v Value) Int() int64 {
 	n, err := strconv.ParseInt(string(v), 10, 64)
@@ -135,13 +147,26 @@ func (v Value) Float() float64 {
 	return f
 }
 
+// clean reports whether b is ASCII without escapes.
+func clean(b []byte) bool {
+	for len(b) >= 8 {
+		w := binary.LittleEndian.Uint64(b)
+		if (w|((w^ones*'\\')-ones))&highs != 0 {
+			return false
+		}
+		b = b[8:]
+	}
+	for _, c := range b {
+		if c == '\\' || c >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}
+
 // unescape decodes the inside of a valid JSON string.
 func unescape(b []byte) string {
-	clean := true
-	for i := 0; i < len(b) && clean; i++ {
-		clean = b[i] != '\\' && b[i] < utf8.RuneSelf
-	}
-	if clean {
+	if clean(b) {
 		return string(b)
 	}
 	out := make([]byte, 0, len(b))

@@ -1,8 +1,6 @@
 package run
 
 import (
-	"strings"
-
 	"github.com/cbcast/cbcast/internal/dialect"
 	"github.com/cbcast/cbcast/internal/event"
 )
@@ -16,8 +14,8 @@ func (s *State) assistant(e *event.Event, f *dialect.Frame) {
 		return
 	}
 	s.counts.Messages++
-	for item := range f.Get("message").Get("content").Items {
-		switch item.Get("type").Text() {
+	for item, typ := range f.Content {
+		switch typ {
 		case "tool_use":
 			s.toolUse(item, parent)
 		case "text":
@@ -26,7 +24,7 @@ func (s *State) assistant(e *event.Event, f *dialect.Frame) {
 			}
 			// A long text is not that note, and decoding texts would be most of
 			// the fold's cost.
-			said := len(item) < 1<<10 && strings.TrimSpace(item.Get("text").Text()) == "Interrupted by user"
+			said := len(item) < 1<<10 && item.Get("text").Says("Interrupted by user")
 			if said && s.interruptSince(r.first) != nil {
 				r.cut, r.text = true, false
 			} else if r.cut {
@@ -62,8 +60,8 @@ func (s *State) user(e *event.Event, f *dialect.Frame) {
 	parent := boundID(f.Get("parent_tool_use_id").Text())
 	replay := f.Get("isReplay").True()
 	results := 0
-	for item := range f.Get("message").Get("content").Items {
-		if item.Get("type").Text() != "tool_result" {
+	for item, typ := range f.Content {
+		if typ != "tool_result" {
 			continue
 		}
 		results++
