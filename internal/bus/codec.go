@@ -45,41 +45,83 @@ func headerName(attribute string) string {
 // An encoder turns events into messages of the CloudEvents NATS binding, binary
 // mode: one lower-case "ce-" header for each attribute, percent-encoded values,
 // the data as it is. It reuses one message: what encode returns is valid until
-// the next call.
+// the next call. Most events of a run have the same attributes as the one
+// before, so the headers stay and get other values.
 type encoder struct {
-	msg  nats.Msg
-	vals []string
-	head int    // bytes of the headers on the wire
-	id   string // ce-id
+	msg   nats.Msg
+	attrs []string // names of what is set, as given to set, in order
+	names []string // of their headers
+	vals  []string // the header's values are slices of it
+	n     int      // set in this message
+	head  int      // bytes of the headers on the wire
+	id    string   // ce-id
 }
 
 // headerFrame is what a block of headers takes without any: the line before it
 // and the empty one after it.
 const headerFrame = len("NATS/1.0\r\n") + len("\r\n")
 
-func (c *encoder) encode(e *event.Event, subj string) *nats.Msg {
+// encode begins a message. More headers may be set; done ends it.
+func (c *encoder) encode(e *event.Event, subj string) {
 	if c.msg.Header == nil {
 		c.msg.Header = make(nats.Header, 24)
-		c.vals = make([]string, 0, 24)
 	}
-	clear(c.msg.Header)
-	c.vals, c.head = c.vals[:0], headerFrame
+	c.n, c.head = 0, headerFrame
 	c.msg.Subject, c.msg.Reply, c.msg.Data = subj, "", e.Data
 	e.Attributes(func(name, value string) {
 		if name == "id" {
 			c.id = value
 		}
-		c.set(headerName(name), event.EncodeValue(value))
+		c.put(name, event.EncodeValue(value), true)
 	})
-	return &c.msg
 }
 
 // set sets a header that is not set yet.
-func (c *encoder) set(name, value string) {
-	c.vals = append(c.vals, value)
-	n := len(c.vals)
-	c.msg.Header[name] = c.vals[n-1 : n : n]
-	c.head += len(name) + len(": ") + len(value) + len("\r\n")
+func (c *encoder) set(name, value string) { c.put(name, value, false) }
+
+// put sets the header of an attribute, or the header name itself.
+func (c *encoder) put(name, value string, attribute bool) {
+	i := c.n
+	c.n++
+	if i == len(c.attrs) || c.attrs[i] != name {
+		c.diverge(i)
+		header := name
+		if attribute {
+			header = headerName(name)
+		}
+		from := i
+		if len(c.vals) == cap(c.vals) {
+			from = 0 // vals moves
+		}
+		c.attrs, c.names, c.vals = append(c.attrs, name), append(c.names, header), append(c.vals, "")
+		c.bind(from)
+	}
+	c.vals[i] = value
+	c.head += len(c.names[i]) + len(": ") + len(value) + len("\r\n")
+}
+
+// diverge forgets the headers from the i-th on.
+func (c *encoder) diverge(i int) {
+	for _, name := range c.names[i:] {
+		delete(c.msg.Header, name)
+	}
+	c.attrs, c.names, c.vals = c.attrs[:i], c.names[:i], c.vals[:i]
+}
+
+func (c *encoder) bind(from int) {
+	for i := from; i < len(c.names); i++ {
+		c.msg.Header[c.names[i]] = c.vals[i : i+1 : i+1]
+	}
+}
+
+// done takes away what is left of the message before and returns the message.
+// What is set afterwards is of this message alone.
+func (c *encoder) done() *nats.Msg {
+	if c.n < len(c.attrs) {
+		c.diverge(c.n)
+		c.bind(0) // a name that stood twice
+	}
+	return &c.msg
 }
 
 // size is what the message counts against the server's max_payload.
@@ -88,7 +130,8 @@ func (c *encoder) size() int { return c.head + len(c.msg.Data) }
 // encode is for messages sent one at a time.
 func encode(e *event.Event, subj string) *nats.Msg {
 	var c encoder
-	return c.encode(e, subj)
+	c.encode(e, subj)
+	return c.done()
 }
 
 // eventSubject is the subject of e in partition p.

@@ -99,7 +99,7 @@ func (f *feed) take() (*nats.Msg, pos) {
 }
 
 func (f *feed) make(e *event.Event) *nats.Msg {
-	m := f.enc.encode(e, f.subject(e))
+	f.enc.encode(e, f.subject(e))
 	id := f.enc.id
 	switch {
 	case f.tries > 0 && f.retry.seq == e.Seq && f.retry.part == e.Part.I:
@@ -108,7 +108,7 @@ func (f *feed) make(e *event.Event) *nats.Msg {
 		id += "~gap" // a part of the event may have used the plain id
 	}
 	f.enc.set(hdrMsgID, id)
-	return m
+	return f.enc.done()
 }
 
 // subject is cached: most events of a run follow one with the same subject.
