@@ -65,7 +65,7 @@ func TestClassify(t *testing.T) {
 		{event.Out, `{"type":"control_request","request_id":"hook_1","request":{"subtype":"hook_callback"}}`, what{"cbc.control_request.hook_callback", event.Msg, "s1", "", ""}},
 		{event.In, `{"type":"control_response","response":{"subtype":"success","request_id":"hook_1"}}`, what{"cbc.control_response.success", event.Msg, "s1", "", ""}},
 		{event.In, `{"type":"control_response","response":{"subtype":"success","request_id":"perm_1_1"}}`, what{"cbc.control_response.success", event.Ask, "s1", "", ""}},
-		{event.In, `{"type":"control_response","response":{"subtype":"success","request_id":"perm_1_1"}}`, what{"cbc.control_response.success", event.Msg, "s1", "", ""}},
+		{event.In, `{"type":"control_response","response":{"subtype":"success","request_id":"perm_1_1"}}`, what{"cbc.control_response.success", event.Ask, "s1", "", ""}},
 		{event.Out, `{"type":"control_cancel_request","request_id":"perm_1_1"}`, what{"cbc.control_cancel_request", event.Ask, "s1", "", ""}},
 		{event.In, `{"type":"control_request","request_id":"1","request":{"subtype":"interrupt","session_id":"other"}}`, what{"cbc.control_request.interrupt", event.Cmd, "s1", "", ""}},
 		{event.In, `{"type":"user","session_id":"made up","message":{}}`, what{"cbc.user", event.Msg, "s1", "", ""}},

@@ -128,7 +128,7 @@ func (t *Tracker) codexIn(m *RPC, f *Frame, c *Class) {
 		}
 		c.Kind = event.Ask
 		c.Ambiguous = c.Ambiguous || f.ambiguousRPC(m)
-		t.codexAsk(m.ID, false, c)
+		c.Ask = t.asks.of(m.ID)
 	}
 	if thread != "" {
 		t.codexThread(thread, c)
@@ -171,7 +171,7 @@ func (t *Tracker) codexOut(m *RPC, f *Frame, c *Class) {
 		case MethodResolved:
 			id := rpcID(m.Params.Get("requestId"))
 			c.Kind = event.Ask
-			t.codexAsk(id, true, c)
+			c.Ask = t.asks.of(id)
 			x.asked.remove(string(id))
 		case MethodThreadStarted:
 			if m.Params.Get("thread").Get("parentThreadId").Null() {
@@ -241,7 +241,7 @@ func (t *Tracker) codexRequest(m *RPC, f *Frame, c *Class) {
 		method = secretInput
 	}
 	t.codex.asked.set(string(m.ID), method)
-	t.codexAsk(m.ID, false, c)
+	c.Ask, c.AskOpens = t.asks.opened(m.ID, m.Method), true
 }
 
 // secretInput stands for a question that asks for a secret: its answer is not
@@ -340,6 +340,3 @@ func (x *codex) turnEnded(m *RPC, thread string) {
 		}
 	}
 }
-
-// codexAsk names the ask that a frame is about.
-func (t *Tracker) codexAsk(_ Value, _ bool, _ *Class) {}

@@ -95,32 +95,3 @@ func (j *joins) remove(key string) {
 		j.order = slices.DeleteFunc(j.order, func(k string) bool { return k == key })
 	}
 }
-
-// idSet is a bounded set of request ids by their exact text.
-type idSet struct {
-	max int
-	ids []string
-}
-
-func (s *idSet) has(id Value) bool {
-	return len(id) > 0 && slices.Contains(s.ids, string(id))
-}
-
-func (s *idSet) add(id Value) {
-	if len(id) == 0 || len(id) > maxJoinID || s.has(id) {
-		return
-	}
-	if len(s.ids) >= s.max {
-		s.ids = s.ids[1:]
-	}
-	s.ids = append(s.ids, string(id))
-}
-
-func (s *idSet) remove(id Value) {
-	for i, have := range s.ids {
-		if have == string(id) {
-			s.ids = append(s.ids[:i], s.ids[i+1:]...)
-			return
-		}
-	}
-}

@@ -19,12 +19,18 @@ type Class struct {
 	ContentType string // event.JSON for a frame, "" for raw bytes
 	Frame       bool   // the line is a frame
 	Ambiguous   bool   // a key stands twice in a way that can change the meaning
+
+	// Ask is the ask that the line is about, by an id of ours: a1, a2, … in the
+	// order asked. It is on the request, on each answer and on what closes it by
+	// name. Where one line lists several they are joined by commas: [SplitAsks].
+	Ask      string
+	AskOpens bool // the line is the request, told for the first time or again
 }
 
 // Bounds of what a Tracker remembers; the oldest entry goes first.
 const (
 	maxJoins = 4096 // tool_use → task; a run starts a few tasks a minute
-	maxAsks  = 1024 // open asks; children have a handful open at once
+	maxAsks  = 1024 // asks; children have a handful open at once
 )
 
 // A Tracker classifies a run's lines in the order they came. It is not safe for
@@ -36,7 +42,7 @@ type Tracker struct {
 	output    Output
 	main      mainSession
 	tasks     joins // tool_use id, agent id → task id
-	asks      idSet // open requests of the child that a person answers
+	asks      asks  // requests of the child that a person answers
 	sessions  cache
 	taskIDs   cache
 	traces    cache
@@ -49,7 +55,7 @@ func NewTracker(d Name) *Tracker {
 	if d != Claude && d != CBC && d != Codex {
 		d = Unknown
 	}
-	t := &Tracker{dialect: d, tasks: joins{max: maxJoins}, asks: idSet{max: maxAsks}}
+	t := &Tracker{dialect: d, tasks: joins{max: maxJoins}}
 	if d == Codex {
 		t.codex = newCodex()
 	}
@@ -205,7 +211,7 @@ func (t *Tracker) taskOf(f *Frame, c *Class) string {
 	return ""
 }
 
-// follow keeps the joins and the set of open asks.
+// follow keeps the joins and names the asks.
 func (t *Tracker) follow(stream event.Stream, f *Frame, c *Class) {
 	switch f.Type {
 	case typeSystem:
@@ -219,14 +225,19 @@ func (t *Tracker) follow(stream event.Stream, f *Frame, c *Class) {
 	case typeControlRequest:
 		if c.Kind == event.Ask {
 			c.Ambiguous = f.AmbiguousControl()
-			t.asks.add(f.ControlID())
+			c.Ask, c.AskOpens = t.asks.opened(f.ControlID(), f.Subtype), true
+		} else if IsAsk(f.Subtype) {
+			c.Ambiguous = true // it has no id: nothing can answer it
 		}
 	case typeControlResponse:
 		if stream == event.In {
-			t.asks.remove(f.ControlID())
+			c.Ask = t.asks.of(f.ControlID())
+		} else {
+			c.Ask = t.asks.pending(f)
+			c.AskOpens = c.Ask != ""
 		}
 	case typeControlCancel:
-		t.asks.remove(f.ControlID())
+		c.Ask = t.asks.of(f.ControlID())
 	}
 }
 

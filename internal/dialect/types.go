@@ -189,7 +189,7 @@ func (t *Tracker) kindOf(stream event.Stream, f *Frame) event.Kind {
 		}
 	case typeControlRequest:
 		switch {
-		case IsAsk(f.Subtype):
+		case IsAsk(f.Subtype) && f.Answerable():
 			return event.Ask
 		case stream == event.In:
 			return event.Cmd
@@ -200,7 +200,7 @@ func (t *Tracker) kindOf(stream event.Stream, f *Frame) event.Kind {
 		if stream == event.Out {
 			return event.Cmd
 		}
-		if t.asks.has(f.ControlID()) {
+		if t.asks.find(f.ControlID()) != nil {
 			return event.Ask
 		}
 	}

@@ -1,6 +1,12 @@
 package run
 
 import (
+	"encoding/json"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"strings"
+
 	"github.com/cbcast/cbcast/internal/dialect"
 	"github.com/cbcast/cbcast/internal/event"
 )
@@ -8,232 +14,293 @@ import (
 // ask is something that the child waits for.
 type ask struct {
 	AskView
-	id    string // exact text of the request id
-	agent bool   // a sub-agent of a task asks
+	key    string // exact text of the vendor's id, with its JSON type
+	method string // or subtype
+	agent  bool   // a sub-agent of a task asks
+	sig    uint64 // of tool and input
 }
 
-func (a *ask) open() bool { return a.State == "open" }
+func (a *ask) open() bool { return a.State == AskOpen }
+func (a *ask) shut() bool { return a.State == AskShut }
 
-// childRequest reads a control_request of the child.
-func (s *State) childRequest(e *event.Event, f *dialect.Frame) {
-	if !dialect.IsAsk(f.Subtype) {
-		return
-	}
-	s.openAsk(e, f.Get("request"), f.ControlID(), f.Subtype, f.AmbiguousControl())
+// asked is a request of the child that somebody answers, as its dialect reads it.
+type asked struct {
+	id     string        // ours; "" is the event's own, or counted
+	key    dialect.Value // the vendor's id; nil where it stands twice: nothing can answer it
+	method string        // or subtype
+	// Of the view.
+	class, kind, tool, call, title string
+	form                           *AskForm
+	input                          dialect.Value
+	ambiguous, agent               bool
 }
 
-func (s *State) openAsk(e *event.Event, req dialect.Value, id dialect.Value, subtype string, ambiguous bool) {
-	if a := s.askByID(id); a != nil {
-		return // told again after a second initialize
+// openAsk notes that the child asks. A request that is told again is the same ask.
+func (s *State) openAsk(e *event.Event, q asked) *ask {
+	key := boundID(string(q.key))
+	if a := s.askByKey(q.key); a != nil && a.method == q.method {
+		return a
 	}
-	a := &ask{id: boundID(string(id))}
+	if q.id == "" {
+		q.id = e.Ext["ask"]
+	}
+	a := &ask{key: key, method: q.method, agent: q.agent, sig: signature(q.tool, q.input)}
 	a.AskView = AskView{
-		ID: boundID(idText(id)), Kind: askKind(subtype, req), Tool: clip(req.Get("tool_name").Text(), maxText),
-		ToolUseID: boundID(req.Get("tool_use_id").Text()), Session: e.Session, Task: e.Task,
-		State: "open", Ambiguous: ambiguous, OpenedSeq: e.Seq, OpenedAt: at(s.now),
+		ID: s.askID(q.id), Class: q.class, Kind: q.kind, Tool: clip(q.tool, maxText), ToolUseID: boundID(q.call),
+		Session: e.Session, Task: e.Task, Title: oneLine(q.title), Form: q.form, State: AskOpen, Ambiguous: q.ambiguous,
+		OpenedSeq: e.Seq, OpenedAt: at(s.now),
 	}
-	if ambiguous {
+	if q.ambiguous {
 		s.counts.Ambiguous++
 	}
-	a.agent = !req.Get("agent_id").Null()
-	if len(s.asks) >= maxAsks {
-		drop := 0
-		for i, old := range s.asks {
-			if old.State == "closed" {
-				drop = i
-				break
-			}
+	for _, old := range s.asks {
+		if old.sig == a.sig && old.Decided != nil && old.Decided.Cause == "timeout" {
+			a.Repeats++
 		}
-		s.asks = append(s.asks[:drop:drop], s.asks[drop+1:]...)
+	}
+	if d := e.Ext["auto"]; d != "" {
+		a.State, a.Decided = AskAnswered, &AskDecided{Decision: clip(d, maxText), By: ByPolicy, Cause: "rule", Seq: e.Seq, At: at(s.now)}
+	}
+	if len(s.asks) >= maxAsks {
+		i := max(0, slices.IndexFunc(s.asks, (*ask).shut))
+		s.asks = append(s.asks[:i:i], s.asks[i+1:]...)
 		s.dropped.Asks++
 	}
 	s.asks = append(s.asks, a)
+	return a
 }
 
-// idText is a request id for people: a string's text, a number's digits.
-func idText(id dialect.Value) string {
-	if id.IsString() {
-		return id.Text()
+// askID takes an id of ours as given, or counts on.
+func (s *State) askID(given string) string {
+	if n, err := strconv.Atoi(strings.TrimPrefix(given, "a")); err == nil && n > 0 && given == dialect.AskID(n) {
+		s.askCount = max(s.askCount, n)
+		return given
 	}
-	return string(id)
+	s.askCount++
+	return dialect.AskID(s.askCount)
 }
 
-func askKind(subtype string, req dialect.Value) string {
-	if subtype != "can_use_tool" {
-		return "elicitation"
-	}
-	name := req.Get("tool_name").Text()
-	if name == "DeferExecuteTool" {
-		name = req.Get("input").Get("toolName").Text()
-	}
-	switch name {
-	case "AskUserQuestion":
-		return "question"
-	case "ExitPlanMode":
-		return "plan"
-	}
-	return "permission"
+func signature(tool string, input dialect.Value) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(tool + "\x00"))
+	_, _ = h.Write(input)
+	return h.Sum64()
 }
 
-func (s *State) askByID(id dialect.Value) *ask {
+// oneLine is the first line of a text, cut for a title.
+func oneLine(t string) string {
+	t = strings.TrimSpace(t)
+	if i := strings.IndexAny(t, "\r\n"); i >= 0 {
+		t = t[:i] + "…"
+	}
+	return clip(t, maxTitle)
+}
+
+const maxTitle = 200
+
+// askByKey finds the latest ask with the vendor's id.
+func (s *State) askByKey(id dialect.Value) *ask {
 	key := boundID(string(id))
-	for _, a := range s.asks {
-		if key != "" && a.id == key {
+	for _, a := range slices.Backward(s.asks) {
+		if key != "" && a.key == key {
 			return a
 		}
 	}
 	return nil
 }
 
-func (s *State) cancelAsk(e *event.Event, f *dialect.Frame) {
-	if a := s.askByID(f.ControlID()); a != nil {
-		reason := "cancelled"
-		if in := s.interruptSince(a.OpenedSeq); in != nil && a.open() {
-			s.interruptedAsk(a, in, e.Seq)
-			reason = "interrupt"
-		}
-		s.closeAsk(a, reason, e.Seq)
-	}
-}
-
-// interruptedAsk notes that an interrupt took an ask away.
-func (s *State) interruptedAsk(a *ask, in *interrupt, seq uint64) {
-	s.took(in.AskedSeq, seq, "ask")
-	if t := s.askTurn(a); t != nil {
-		t.ev.add(Interrupted, Evidence{seq, byAskCut, a.Tool})
-		t.ev.add(Interrupted, Evidence{in.AskedSeq, byInterrupt, ""})
-	}
-}
-
-// askTurn is the turn that an ask belongs to: its task's, else the current one.
-func (s *State) askTurn(a *ask) *turn {
-	if t := s.tasks[a.Task]; t != nil {
-		if turn := s.turn(t.turn); turn != nil {
-			return turn
+func (s *State) ask(id string) *ask {
+	for _, a := range slices.Backward(s.asks) {
+		if a.ID == id {
+			return a
 		}
 	}
-	return s.current(a.Session)
+	return nil
 }
 
-// askAnswered reads a control_response of the parent.
-func (s *State) askAnswered(e *event.Event, f *dialect.Frame) {
-	resp := f.Get("response")
-	body := resp.Get("response")
-	a := s.askByID(f.ControlID())
-	if a == nil {
-		s.hookAnswered(e, body)
-		return
-	}
-	if !a.open() {
+// answerAsk notes an answer on the child's stdin: the host's, or ours. It is false
+// where the ask had one; the child takes the first.
+func (s *State) answerAsk(e *event.Event, a *ask, decision string) bool {
+	if a.Written != nil || a.shut() {
 		s.warn(e.Seq, "answered_again", a.ID)
-		return
+		return false
 	}
-	a.State, a.AnsweredSeq, a.Decision = "answered", e.Seq, s.decision(f.Subtype, body)
-	if a.Decision == "deny" || a.Decision == "error" {
-		if t := s.askTurn(a); t != nil {
-			t.ev.add(Denied, Evidence{e.Seq, byDecline, a.Tool})
-			if body.Get("interrupt").True() {
-				t.ev.add(Interrupted, Evidence{e.Seq, byInterrupt, "deny"})
-			}
+	by := ByHost
+	if e.Ext["origin"] == "cbcast" {
+		by = ByBus
+		if a.Decided != nil && a.Decided.By == ByPolicy {
+			by = ByPolicy
 		}
 	}
-	if a.Kind == "elicitation" {
-		s.closeAsk(a, "answer", e.Seq)
+	if a.Decided == nil || by == ByHost {
+		a.Decided = &AskDecided{Decision: decision, By: by, Seq: e.Seq, At: at(s.now)}
 	}
+	a.State, a.Written = AskAnswered, &AskWritten{Seq: e.Seq, At: at(s.now)}
+	return true
 }
 
-// decision reads an answer as the dialect does: CodeBuddy wants "allowed" and
-// takes anything else as no; Claude Code wants "behavior".
-func (s *State) decision(subtype string, body dialect.Value) string {
-	if subtype == "error" {
-		return "error"
-	}
-	if v := body.Get("action"); !v.Null() { // an elicitation
-		if v.Text() == "accept" {
-			return "allow"
-		}
-		return "deny"
-	}
-	yes := body.Get("behavior").Text() == "allow"
-	if s.dialect == dialect.CBC {
-		yes = body.Get("allowed").True()
-	}
-	if yes {
-		return "allow"
-	}
-	return "deny"
-}
-
-// hookAnswered looks for a hook that says no.
-func (s *State) hookAnswered(e *event.Event, body dialect.Value) {
-	out := body.Get("hookSpecificOutput")
-	no := out.Get("permissionDecision").Text() == "deny" || body.Get("decision").Text() == "block" ||
-		string(body.Get("continue")) == "false"
-	if !no {
+// end closes an ask for what was seen. One that nobody answered ends for the
+// given reason and has no outcome; one that was answered ends for the answer.
+func (s *State) endAsk(a *ask, unanswered, outcome string, seq uint64) {
+	if a.Decided == nil || a.Written == nil && a.State == AskOpen {
+		s.closeAsk(a, unanswered, OutcomeNone, seq)
 		return
 	}
-	s.hookDenied(e.Seq, out.Get("hookEventName").Text())
-}
-
-func (s *State) hookDenied(seq uint64, hook string) {
-	s.counts.Denied++
-	if t := s.current(s.main); t != nil {
-		t.ev.add(Denied, Evidence{seq, byHook, hook})
+	reason := ReasonAnswered
+	switch {
+	case a.Decided.By == ByHost:
+		reason = ReasonLocal
+	case a.Decided.Cause == "timeout":
+		reason = ReasonExpired
+	case a.Decided.By == ByPolicy:
+		reason = ReasonPolicy
 	}
+	s.closeAsk(a, reason, outcome, seq)
 }
 
-// askToolResult closes the ask of a call whose result is there.
-func (s *State) askToolResult(call string, seq uint64) {
+// follows says what an answer leads to where nothing else tells.
+func (a *ask) follows() string {
+	switch {
+	case a.Decided == nil:
+		return OutcomeNone
+	case a.Decided.Decision == event.Deny, a.Decided.Decision == "error":
+		return OutcomeDenied
+	case a.Kind == "question", a.Kind == "elicitation":
+		return OutcomeAnswered
+	}
+	return OutcomeUnknown
+}
+
+// closeAsk closes an ask once.
+func (s *State) closeAsk(a *ask, reason, outcome string, seq uint64) {
+	if a.shut() {
+		return
+	}
+	a.State, a.Outcome, a.Form = AskShut, outcome, nil
+	a.Closed = &AskEnd{Reason: reason, Seq: seq, At: at(s.now)}
+	s.asksClosed++
+}
+
+// asksAtExit ends what is open when the run ends. died says that its edge did not
+// see the end: then nobody knows whether an answer on its way was heard.
+func (s *State) asksAtExit(seq uint64, died bool) {
 	for _, a := range s.asks {
-		if a.State == "closed" || a.ToolUseID == "" || a.ToolUseID != call {
+		switch {
+		case a.shut():
 			continue
+		case a.open():
+			s.ending.add(Incomplete, Evidence{a.OpenedSeq, byOpenAsk, a.Tool})
+			s.closeAsk(a, ReasonRunEnded, OutcomeNone, seq)
+		case died:
+			a.State, a.Outcome, a.Form = AskUnknown, OutcomeUnknown, nil
+		default:
+			s.closeAsk(a, ReasonRunEnded, OutcomeUnknown, seq)
 		}
-		reason := "tool_result"
-		if in := s.interruptSince(a.OpenedSeq); in != nil && a.open() {
-			s.interruptedAsk(a, in, seq)
-			reason = "interrupt"
-		}
-		s.closeAsk(a, reason, seq)
 	}
 }
 
-// askResult closes what the result of a session's round leaves behind. The asks
-// of sub-agents in the background stay: their tasks go on.
-func (s *State) askResult(session string, seq uint64) {
-	live := len(s.OpenTasks()) > 0
-	for _, a := range s.asks {
-		if a.State == "closed" || a.Session != session && a.Session != "" {
-			continue
-		}
-		if a.open() && live && (a.agent || !s.calls.has(a.ToolUseID)) {
-			continue
-		}
-		reason := "result"
-		if a.open() {
-			if in := s.interruptSince(a.OpenedSeq); in != nil {
-				reason = "interrupt"
-			}
-		}
-		s.closeAsk(a, reason, seq)
-	}
-}
-
-func (s *State) closeAsk(a *ask, reason string, seq uint64) {
-	if a.State == "closed" {
+// askClosed reads the edge's own word that an ask is closed. It matters where
+// the evidence is not among the events of this fold.
+func (s *State) askClosed(e *event.Event) {
+	var d event.AskClosed
+	if json.Unmarshal(e.Data, &d) != nil {
 		return
 	}
-	a.State, a.Reason, a.ClosedSeq, a.ClosedAt = "closed", reason, seq, at(s.now)
+	a := s.ask(d.Ask)
+	if a == nil {
+		return
+	}
+	if a.Decided == nil && d.By != "" {
+		a.Decided = &AskDecided{Decision: clip(d.Decision, maxText), By: clip(d.By, maxText), Command: boundID(d.Command), Seq: e.Seq, At: at(s.now)}
+	}
+	if a.shut() && a.Outcome == OutcomeUnknown && d.Outcome != "" {
+		a.Outcome = clip(d.Outcome, maxText)
+	}
+	s.closeAsk(a, clip(d.Reason, maxText), clip(d.Outcome, maxText), e.Seq)
 }
 
-// waitingFor says what the oldest open ask wants: approval or input.
+// askDecision reads a decision of the edge's policy.
+func (s *State) askDecision(e *event.Event) {
+	var d event.AutoDecided
+	if json.Unmarshal(e.Data, &d) != nil {
+		return
+	}
+	a := s.ask(d.Ask)
+	if a == nil || a.shut() || a.Written != nil {
+		return
+	}
+	if d.Error != "" { // the ask is as open as before
+		s.warn(e.Seq, "decision_not_written", d.Ask+": "+d.Error)
+		a.State, a.Decided = AskOpen, nil
+		return
+	}
+	a.State = AskAnswered
+	a.Decided = &AskDecided{
+		Decision: clip(d.Decision, maxText), By: ByPolicy, Rule: clip(d.Rule, maxText), Cause: clip(d.Cause, maxText), Seq: e.Seq, At: at(s.now),
+	}
+}
+
+// askCommand reads a fact of an answer that came through the bus.
+func (s *State) askCommand(e *event.Event, d *event.CommandFact) {
+	a := s.ask(d.Detail["ask"])
+	if a == nil {
+		return
+	}
+	switch {
+	case d.Fact == event.Written && a.Decided != nil && a.Decided.By != ByHost:
+		a.Decided.Command = boundID(d.Command)
+	case d.Fact == event.UnknownF && a.Written == nil && !a.shut():
+		// The line may have reached the child.
+		if a.Decided == nil {
+			a.Decided = &AskDecided{Decision: clip(d.Detail["decision"], maxText), By: ByBus, Command: boundID(d.Command), Seq: e.Seq, At: at(e.Time)}
+		}
+		a.State, a.Outcome = AskUnknown, OutcomeUnknown
+	}
+}
+
+// waitingFor says what the open asks want: approval or input. An approval comes
+// first, for it holds back something that is about to happen.
 func (s *State) waitingFor() string {
-	for _, a := range s.asks {
-		if a.open() {
-			if a.Kind == "question" || a.Kind == "elicitation" {
-				return "input"
-			}
-			return "approval"
-		}
+	o := s.open()
+	switch {
+	case o.Approvals > 0:
+		return "approval"
+	case o.Questions > 0:
+		return "input"
 	}
 	return ""
+}
+
+// Ask returns one ask, also one that is closed, while the fold has it.
+func (s *State) Ask(id string) (AskView, bool) {
+	if a := s.ask(id); a != nil {
+		return s.askView(a), true
+	}
+	return AskView{}, false
+}
+
+// Asks lists the asks, oldest first.
+func (s *State) Asks() []AskView {
+	list := make([]AskView, 0, len(s.asks))
+	for _, a := range s.asks {
+		list = append(list, s.askView(a))
+	}
+	return list
+}
+
+// AsksClosed counts the asks that have closed so far.
+func (s *State) AsksClosed() int { return s.asksClosed }
+
+// askView is a copy for showing. While the edge is lost nobody knows whether what
+// was answered last came to anything.
+func (s *State) askView(a *ask) AskView {
+	v := a.AskView
+	if v.State == AskAnswered && s.Lost() {
+		v.State, v.Outcome = AskUnknown, OutcomeUnknown
+	}
+	if v.Decided != nil {
+		d := *v.Decided
+		v.Decided = &d
+	}
+	return v
 }

@@ -28,7 +28,7 @@ func (s *State) View() View {
 		Argv: slices.Clone(s.started.Argv), Model: s.model, Mode: s.mode, CI: maps.Clone(s.started.CI),
 		StartedAt: at(s.startedAt), UpdatedAt: at(s.now), LastSeq: s.last, Open: s.open(), Counts: s.counts,
 		Warnings: slices.Clone(s.warnings),
-		Sessions: []SessionView{}, Turns: []TurnView{}, Tasks: []TaskView{}, Asks: []AskView{},
+		Sessions: []SessionView{}, Turns: []TurnView{}, Tasks: []TaskView{},
 	}
 	if v.State == "waiting" {
 		v.WaitingFor = s.waitingFor()
@@ -51,9 +51,7 @@ func (s *State) View() View {
 		}
 		v.Tasks = append(v.Tasks, tv)
 	}
-	for _, a := range s.asks {
-		v.Asks = append(v.Asks, a.AskView)
-	}
+	v.Asks = s.Asks()
 	s.viewRest(&v)
 	return v
 }

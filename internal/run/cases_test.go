@@ -158,7 +158,7 @@ func TestDuplicateKeys(t *testing.T) {
 	if len(v.Turns) != 1 || v.Turns[0].Results != 1 {
 		t.Errorf("a frame of two types ended a turn: %+v", v.Turns)
 	}
-	if len(v.Asks) != 1 || !v.Asks[0].Ambiguous || v.Asks[0].Tool != "" || v.Asks[0].ID != "" {
+	if len(v.Asks) != 1 || !v.Asks[0].Ambiguous || v.Asks[0].Tool != "" || v.Asks[0].ID != "a1" {
 		t.Errorf("asks %+v", v.Asks)
 	}
 	if v.Counts.Ambiguous == 0 {

@@ -130,12 +130,7 @@ func (s *State) took(asked, seq uint64, effect string) {
 // ack reads a control_response of the child.
 func (s *State) ack(e *event.Event, f *dialect.Frame) {
 	resp := f.Get("response")
-	for item := range resp.Get("pending_permission_requests").Items {
-		req := item.Get("request")
-		if sub := req.Get("subtype").Text(); dialect.IsAsk(sub) {
-			s.openAsk(e, req, item.Get("request_id"), sub, f.AmbiguousControl())
-		}
-	}
+	s.pendingAsks(e, f)
 	id := boundID(string(f.ControlID()))
 	var found *interrupt
 	for _, in := range s.interrupts {
@@ -167,6 +162,7 @@ func (s *State) commandFact(e *event.Event) {
 	if json.Unmarshal(e.Data, &d) != nil || d.Command == "" {
 		return
 	}
+	s.askCommand(e, &d)
 	c := s.command(d.Command, d.Name)
 	if c == nil {
 		return

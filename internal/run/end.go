@@ -109,12 +109,7 @@ func (s *State) openAtExit(seq uint64, cut []Evidence) {
 			s.taskAtExit(t, seq, cut)
 		}
 	}
-	for _, a := range s.asks {
-		if a.open() {
-			s.ending.add(Incomplete, Evidence{a.OpenedSeq, byOpenAsk, a.Tool})
-		}
-		s.closeAsk(a, "exit", seq)
-	}
+	s.asksAtExit(seq, s.exit != nil && (s.exit.Reason == reasonEdgeDied || s.exit.Reason == "spool_damaged"))
 	clear(s.rounds)
 }
 

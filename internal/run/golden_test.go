@@ -89,8 +89,7 @@ func describe(c *capture.Capture, v run.View, phases []string) string {
 		}
 	}
 	for _, a := range v.Asks {
-		p("ask %s: %s %s tool=%s decision=%q reason=%q task=%q seq=%d/%d/%d ambiguous=%t", a.ID, a.State, a.Kind, a.Tool, a.Decision, a.Reason, a.Task,
-			a.OpenedSeq, a.AnsweredSeq, a.ClosedSeq, a.Ambiguous)
+		p("ask %s: %s", a.ID, askLine(a))
 	}
 	for _, g := range v.Subagents {
 		p("subagent %s: parent=%s task=%q frames=%d", g.Call, g.Parent, g.Task, g.Frames)
@@ -110,6 +109,30 @@ func describe(c *capture.Capture, v run.View, phases []string) string {
 		pairs(n.Frames), n.Messages, n.ToolCalls, n.Denied, n.Retries, n.AcksUnknown, n.AcksRepeated, n.Repeats, n.Late, n.AgentsFailed, n.InputsFolded, n.InputsDropped)
 	p("types: %s", pairs(n.Types))
 	return b.String()
+}
+
+// askLine tells an ask's facts apart: opened, decided, written, closed, outcome.
+func askLine(a run.AskView) string {
+	s := fmt.Sprintf("%s %s %s tool=%s title=%q opened=%d", a.State, a.Class, a.Kind, a.Tool, short(a.Title), a.OpenedSeq)
+	if a.Task != "" {
+		s += " task=" + a.Task
+	}
+	if a.Ambiguous {
+		s += " ambiguous"
+	}
+	if d := a.Decided; d != nil {
+		s += fmt.Sprintf(" decided=%s/%s@%d", d.Decision, d.By, d.Seq)
+	}
+	if a.Written != nil {
+		s += fmt.Sprintf(" written@%d", a.Written.Seq)
+	}
+	if a.Closed != nil {
+		s += fmt.Sprintf(" closed=%s@%d", a.Closed.Reason, a.Closed.Seq)
+	}
+	if a.Outcome != "" {
+		s += " outcome=" + a.Outcome
+	}
+	return s
 }
 
 func short(s string) string {

@@ -45,6 +45,10 @@ func (s *State) applyEdge(e *event.Event) {
 		s.warn(e.Seq, "incompatible", d.Request)
 	case event.TypeCommand:
 		s.commandFact(e)
+	case event.TypeAsk:
+		s.askClosed(e)
+	case event.TypeDecision:
+		s.askDecision(e)
 	case event.TypeExited:
 		s.applyExited(e)
 	}
@@ -184,9 +188,15 @@ func (s *State) open() Open {
 		}
 	}
 	for _, a := range s.asks {
-		if a.open() {
-			o.Asks++
+		switch {
+		case !a.open():
+			continue
+		case a.Class == Approval:
+			o.Approvals++
+		default:
+			o.Questions++
 		}
+		o.Asks++
 	}
 	return o
 }

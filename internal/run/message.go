@@ -65,7 +65,7 @@ func (s *State) user(e *event.Event, f *dialect.Frame) {
 			continue
 		}
 		results++
-		s.askToolResult(boundID(item.Get("tool_use_id").Text()), e.Seq)
+		s.askToolResult(boundID(item.Get("tool_use_id").Text()), item.Get("is_error").True(), e.Seq)
 		if s.dialect != dialect.CBC {
 			continue
 		}

@@ -67,6 +67,8 @@ type State struct {
 	hasList    map[string]bool // task ids seen in a background_tasks_changed
 	labels     store           // tool_use id → workflow label
 	asks       []*ask
+	askCount   int // ids given
+	asksClosed int
 	groups     map[string]*SubagentView
 	groupList  []string
 	agentCalls store // task id of a CodeBuddy Agent → tool_use id

@@ -304,12 +304,12 @@ func TestAsks(t *testing.T) {
 	}
 	steps = append(steps, answer(`"1"`, `{"behavior":"allow"}`))
 	s = played(t, script("claude", steps...))
-	if v := s.View(); v.State != "waiting" || v.WaitingFor != "input" || v.Asks[0].State != "answered" || v.Asks[0].Decision != "allow" {
+	if v := s.View(); v.State != "waiting" || v.WaitingFor != "input" || v.Asks[0].State != "answered" || v.Asks[0].Decided.Decision != "allow" || v.Open.Questions != 1 {
 		t.Errorf("%s for %s: %+v", v.State, v.WaitingFor, v.Asks)
 	}
 	steps = append(steps, toolResult("c1"), answer(`"1"`, `{"behavior":"deny"}`))
 	s = played(t, script("claude", steps...))
-	if v := s.View(); v.State != "working" || v.Asks[0].Reason != "tool_result" || len(v.Warnings) != 1 {
+	if v := s.View(); v.State != "working" || v.Asks[0].Closed.Reason != "answered_local" || v.Asks[0].Outcome != "ran" || len(v.Warnings) != 1 {
 		t.Errorf("%s: %+v", v.State, v.Asks)
 	}
 	steps = append(steps, done)

@@ -250,11 +250,7 @@ func (s *State) taskStatus(seq uint64, t *task, status string) {
 // taskOver judges a task's end for its turn.
 func (s *State) taskOver(seq uint64, t *task) {
 	s.woke = t.turn
-	for _, a := range s.asks {
-		if a.Task != "" && a.Task == t.id && a.State != "closed" {
-			s.closeAsk(a, "task_ended", seq)
-		}
-	}
+	s.askTaskOver(t.id, seq)
 	turn := s.turn(t.turn)
 	if turn == nil || t.status == "completed" {
 		return

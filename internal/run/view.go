@@ -59,6 +59,9 @@ type Open struct {
 	Turns int `json:"turns"`
 	Tasks int `json:"tasks"`
 	Asks  int `json:"asks"`
+	// Approvals and Questions are the asks by what they wait for.
+	Approvals int `json:"approvals"`
+	Questions int `json:"questions"`
 	// Silent is how many of Tasks will not tell their end before the next turn:
 	// CodeBuddy's background Agents, while no turn is worked on.
 	Silent int `json:"silent"`
@@ -159,29 +162,6 @@ type AgentView struct {
 	DurationMS int64  `json:"duration_ms,omitempty"`
 	Error      string `json:"error,omitempty"`
 	Result     string `json:"result_preview,omitempty"`
-}
-
-// AskView is something that the child waits or waited for.
-type AskView struct {
-	ID        string `json:"id"`   // the request id; JSON text where it is no string
-	Kind      string `json:"kind"` // permission, question, plan, elicitation
-	Tool      string `json:"tool,omitempty"`
-	ToolUseID string `json:"tool_use_id,omitempty"`
-	Session   string `json:"session,omitempty"`
-	Task      string `json:"task,omitempty"`
-	// State is open, answered (an answer was written, its effect not seen) or closed.
-	State string `json:"state"`
-	// Ambiguous says that keys stand twice in the request: it must not be offered.
-	Ambiguous bool   `json:"ambiguous,omitempty"`
-	Decision  string `json:"decision,omitempty"` // allow, deny, error
-	// Reason says what closed it: tool_result, answer, cancelled, interrupt,
-	// result, task_ended, exit.
-	Reason      string     `json:"reason,omitempty"`
-	OpenedSeq   uint64     `json:"opened_seq"`
-	AnsweredSeq uint64     `json:"answered_seq,omitempty"`
-	ClosedSeq   uint64     `json:"closed_seq,omitempty"`
-	OpenedAt    *time.Time `json:"opened_at,omitempty"`
-	ClosedAt    *time.Time `json:"closed_at,omitempty"`
 }
 
 // SubagentView counts the frames of one sub-agent: those with one
