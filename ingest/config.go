@@ -11,6 +11,7 @@ package ingest
 import (
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 )
 
@@ -48,11 +49,21 @@ type Config struct {
 // minSpool holds a run's first and last words, and a little between.
 const minSpool = 64 << 10
 
-var tenantForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,63}$`)
+// isTenant reports whether t has the form of a tenant.
+func isTenant(t string) bool {
+	for i := range len(t) {
+		c := t[i]
+		word := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !word && (i == 0 || strings.IndexByte("._/-", c) < 0) {
+			return false
+		}
+	}
+	return 1 <= len(t) && len(t) <= 64
+}
 
 // Validate says what is wrong with c, in words that tell what to write instead.
 func (c *Config) Validate() error {
-	if !tenantForm.MatchString(c.Tenant) {
+	if !isTenant(c.Tenant) {
 		return fmt.Errorf("CBCAST_TENANT %q: use 1 to 64 of letters, digits, '.', '_', '/', '-', beginning with a letter or digit", c.Tenant)
 	}
 	if c.CaptureStdin != "control" && c.CaptureStdin != "all" {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // What the value of a flag is. The list holds the flags of cbc, claude and
@@ -50,7 +51,9 @@ var subcommands = map[string]bool{
 
 // plainValue is what a value of a variadic flag looks like that is no prompt:
 // a tool, perhaps with a pattern, a path, a name.
-var plainValue = regexp.MustCompile(`^([A-Za-z][\w-]*(\([^)]*\))?[, ]?)+$|^\.{0,2}/\S*$|^[\w.-]+$`)
+var plainValue = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^([A-Za-z][\w-]*(\([^)]*\))?[, ]?)+$|^\.{0,2}/\S*$|^[\w.-]+$`)
+})
 
 // MaskArgv returns argv with everything masked that may be a prompt, a
 // configuration or a secret, and how many arguments that were. A masked
@@ -142,7 +145,7 @@ func (a *argvMasker) flag(arg string) {
 	case kind == variadic:
 		for a.more() {
 			a.i++
-			if plainValue.MatchString(a.out[a.i]) {
+			if plainValue().MatchString(a.out[a.i]) {
 				a.keep(0)
 			} else {
 				a.hide(0)

@@ -3,6 +3,7 @@ package redact
 import (
 	"bytes"
 	"regexp"
+	"sync"
 
 	"github.com/cbcast/cbcast/internal/event"
 )
@@ -12,7 +13,9 @@ import (
 const maxPEM = 200
 
 // pemBody is what a line inside a PEM block can be: base64, a header, or nothing.
-var pemBody = regexp.MustCompile(`^\s*([A-Za-z0-9+/=]*|[A-Za-z-]+: [\x20-\x7e]*)\s*$`)
+var pemBody = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^\s*([A-Za-z0-9+/=]*|[A-Za-z-]+: [\x20-\x7e]*)\s*$`)
+})
 
 // pemBegins notes that a private key begins on this line of plain text and does
 // not end on it: its body comes on lines of its own.
@@ -29,7 +32,7 @@ func (r *Redactor) pemLine(stream event.Stream, data []byte) (Result, bool) {
 		return Result{}, false
 	}
 	r.pem[stream]--
-	if bytes.Contains(data, []byte("-----END ")) || !pemBody.Match(data) {
+	if bytes.Contains(data, []byte("-----END ")) || !pemBody().Match(data) {
 		r.pem[stream] = 0 // the END line is no secret
 		return Result{}, false
 	}

@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"strings"
+	"sync"
 
 	"github.com/cbcast/cbcast/internal/event"
 )
@@ -62,69 +63,73 @@ const (
 // seen of Claude Code 2.1.220 and CodeBuddy 2.117 and 2.163 on the wire, and the
 // names in their code. Everything else is ".other": text of a frame never
 // becomes part of a ce-type.
-var known = map[string]string{
-	typeAssistant:   "",
-	typeUser:        "",
-	typeStreamEvent: "",
-	typeSystem: "init status task_started task_progress task_updated task_notification background_tasks_changed " +
+var known = [...]struct{ name, subs string }{
+	{typeAssistant, ""},
+	{typeUser, ""},
+	{typeStreamEvent, ""},
+	{typeSystem, "init status task_started task_progress task_updated task_notification background_tasks_changed " +
 		"api_retry compact_boundary hook_started hook_progress hook_response session_state_changed thinking_tokens " +
 		"commands_changed model_refusal_no_fallback model_refusal_fallback model_fallback mcp_status keepalive informational permission_retry " +
-		"permission_denied notification turn_duration api_error stop_hook_summary local_command_output elicitation_complete",
-	typeResult: "success error_during_execution error_max_turns error_max_budget_usd error_max_structured_output_retries",
-	typeControlRequest: "can_use_tool hook_callback mcp_message elicitation elicitation_create request_user_dialog auth_url_callback auth_result_callback " +
+		"permission_denied notification turn_duration api_error stop_hook_summary local_command_output elicitation_complete"},
+	{typeResult, "success error_during_execution error_max_turns error_max_budget_usd error_max_structured_output_retries"},
+	{typeControlRequest, "can_use_tool hook_callback mcp_message elicitation elicitation_create request_user_dialog auth_url_callback auth_result_callback " +
 		"oauth_token_refresh host_auth_token_refresh initialize interrupt end_session stop_task background_tasks cancel_async_message " +
 		"set_permission_mode set_model set_config set_max_thinking_tokens rewind rewind_files steer update_sdk_config mcp_status " +
-		"get_settings get_context_usage subscribe unsubscribe",
-	typeControlResponse:            "success error",
-	typeControlCancel:              "",
-	"control_notification":         "",
-	"tool_progress":                "",
-	"command_lifecycle":            "",
-	typeReset:                      "",
-	"file-history-snapshot":        "",
-	"error":                        "",
-	"keep_alive":                   "",
-	"rate_limit_event":             "",
-	"tool_use_summary":             "",
-	"prompt_suggestion":            "",
-	"auth_status":                  "",
-	"update_environment_variables": "",
+		"get_settings get_context_usage subscribe unsubscribe"},
+	{typeControlResponse, "success error"},
+	{typeControlCancel, ""},
+	{"control_notification", ""},
+	{"tool_progress", ""},
+	{"command_lifecycle", ""},
+	{typeReset, ""},
+	{"file-history-snapshot", ""},
+	{"error", ""},
+	{"keep_alive", ""},
+	{"rate_limit_event", ""},
+	{"tool_use_summary", ""},
+	{"prompt_suggestion", ""},
+	{"auth_status", ""},
+	{"update_environment_variables", ""},
 }
 
-// words interns the known types and subtypes; names holds the ce-type of each.
-var (
-	words = map[string]string{}
-	names = map[Name]map[string]typeNames{}
-)
+// words interns the known types and subtypes.
+var words = func() map[string]string {
+	m := make(map[string]string, 128)
+	for _, k := range known {
+		m[k.name] = k.name
+		for s := range strings.FieldsSeq(k.subs) {
+			m[s] = s
+		}
+	}
+	return m
+}()
 
 type typeNames struct {
 	plain, other string
 	subs         map[string]string
 }
 
-func init() {
-	for t, subs := range known {
-		words[t] = t
-		for s := range strings.FieldsSeq(subs) {
-			words[s] = s
-		}
-	}
+// names holds the ce-type of each known type and subtype. It is made when first
+// asked for: the start of the program does not wait for it.
+var names = sync.OnceValue(func() map[Name]map[string]typeNames {
+	all := map[Name]map[string]typeNames{}
 	for _, d := range []Name{Claude, CBC, Unknown} {
-		names[d] = map[string]typeNames{}
-		for t, subs := range known {
-			tn := typeNames{plain: event.TypePrefix + string(d) + "." + t, subs: map[string]string{}}
+		all[d] = make(map[string]typeNames, len(known))
+		for _, k := range known {
+			tn := typeNames{plain: event.TypePrefix + string(d) + "." + k.name, subs: map[string]string{}}
 			tn.plain = strings.ReplaceAll(tn.plain, "file-history-snapshot", "file_history_snapshot")
 			tn.other = tn.plain
-			if subs != "" {
+			if k.subs != "" {
 				tn.other = tn.plain + ".other"
 			}
-			for s := range strings.FieldsSeq(subs) {
+			for s := range strings.FieldsSeq(k.subs) {
 				tn.subs[s] = tn.plain + "." + s
 			}
-			names[d][t] = tn
+			all[d][k.name] = tn
 		}
 	}
-}
+	return all
+})
 
 // Types lists every ce-type that [Tracker.Classify] can give for a dialect, in
 // no particular order.
@@ -133,7 +138,7 @@ func Types(d Name) []string {
 		return codexTypeList()
 	}
 	list := []string{rawTypes[d].out, rawTypes[d].err, rawTypes[d].other}
-	for _, tn := range names[d] {
+	for _, tn := range names()[d] {
 		list = append(list, tn.other)
 		for _, s := range tn.subs {
 			list = append(list, s)
@@ -160,7 +165,7 @@ func rawNamesOf(d Name) rawNames {
 
 // typeOf is the ce-type of a frame.
 func typeOf(d Name, typ, sub string) string {
-	tn, ok := names[d][typ]
+	tn, ok := names()[d][typ]
 	if !ok {
 		return rawTypes[d].other
 	}
