@@ -25,7 +25,7 @@ func (p *Process) own(path string, files [3]*os.File, started chan<- error) {
 	}
 	p.proc, p.kin = proc, before
 
-	stopReap := before.reap()
+	stopReap := before.reap(proc.Pid)
 	go p.out.pump()
 	go p.err.pump()
 	go p.in.pump()

@@ -2,6 +2,7 @@ package child
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -27,6 +28,13 @@ func attr() *syscall.SysProcAttr {
 func waitExit(pid int) {
 	for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 	}
+}
+
+// ended reports whether a child that nobody has waited for has ended.
+func ended(pid int) bool {
+	var info unix.Siginfo
+	err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return err == nil && info.Signo != 0
 }
 
 // pending is how many bytes a pipe holds.
@@ -118,8 +126,8 @@ func (k *kin) orphans() []int {
 }
 
 // reap takes the exit status of orphans that end while the child runs, so that
-// they are no zombies; never the child's. The returned function ends it.
-func (k *kin) reap() (stop func()) {
+// they are no zombies; never that of the child, pid. The returned function ends it.
+func (k *kin) reap(pid int) (stop func()) {
 	if !k.adopt {
 		return func() {}
 	}
@@ -133,6 +141,9 @@ func (k *kin) reap() (stop func()) {
 			case <-end:
 				return
 			case <-sig:
+			}
+			if ended(pid) {
+				continue // the rest comes with the sweep, which must not wait for a list
 			}
 			for _, pid := range k.orphans() {
 				_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
@@ -203,20 +214,57 @@ func children() []int {
 	if unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil) == unix.ECHILD {
 		return nil
 	}
-	threads, _ := os.ReadDir("/proc/self/task")
+	dir, err := unix.Open("/proc/self/task", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(dir)
 	var pids []int
-	for _, t := range threads {
-		b, err := os.ReadFile("/proc/self/task/" + t.Name() + "/children")
-		if err != nil {
-			continue // the thread has ended
-		}
-		for f := range bytes.FieldsSeq(b) {
+	for _, tid := range names(dir) {
+		// A thread that has ended has no list.
+		for f := range bytes.FieldsSeq(contents(dir, tid+"/children")) {
 			if pid, err := strconv.Atoi(string(f)); err == nil {
 				pids = append(pids, pid)
 			}
 		}
 	}
 	return pids
+}
+
+// names lists a directory. It and contents are for /proc, where package os makes
+// ten calls of the three that are needed: the parent waits for our exit.
+func names(dir int) (list []string) {
+	buf := make([]byte, 4<<10)
+	for {
+		n, err := unix.ReadDirent(dir, buf)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || n <= 0 {
+			return list
+		}
+		_, _, list = unix.ParseDirent(buf[:n], -1, list)
+	}
+}
+
+// contents reads a file below dir; what cannot be read is empty.
+func contents(dir int, name string) (b []byte) {
+	f, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(f)
+	buf := make([]byte, 4<<10)
+	for {
+		n, err := unix.Read(f, buf)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || n <= 0 {
+			return b
+		}
+		b = append(b, buf[:n]...)
+	}
 }
 
 // members counts the living processes of a group.

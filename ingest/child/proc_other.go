@@ -45,7 +45,7 @@ type kin struct{}
 func enroll(bool) *kin                                                { return &kin{} }
 func (*kin) start(f func() (*os.Process, error)) (*os.Process, error) { return f() }
 func (*kin) leave(int)                                                {}
-func (*kin) reap() (stop func())                                      { return func() {} }
+func (*kin) reap(int) (stop func())                                   { return func() {} }
 func (*kin) sweep(pgid int) (n int) {
 	syscall.Kill(-pgid, syscall.SIGKILL)
 	return 0
