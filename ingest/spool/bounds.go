@@ -26,6 +26,9 @@ func (s *Spool) room(size int64, reserved bool) error {
 		// when other runs have filled the total.
 		return s.used+size <= run && (reserved || total < 0 || s.used+s.others+size <= total)
 	}
+	if s.measured.IsZero() && s.used+size > s.unmeasured() {
+		s.measure()
+	}
 	if !fits() && s.used+size <= run && time.Since(s.measured) >= measureEvery {
 		s.measure()
 	}
@@ -67,10 +70,15 @@ func (s *Spool) dropOldest() (bool, error) {
 	return true, nil
 }
 
+// unmeasured is how much a run writes before it looks at the others, in bytes: a
+// small run does not pay for a full root. It is far below a segment, by which
+// each writer may exceed the total anyway.
+func (s *Spool) unmeasured() int64 { return min(s.opt.SegmentSize/16, s.opt.TotalCap/4096) }
+
 // measure sums up the segments of the other runs: one stat a segment, so about
 // a millisecond for a full root, once a segment.
 func (s *Spool) measure() {
-	if s.opt.TotalCap < 0 {
+	if s.opt.TotalCap < 0 || s.measured.IsZero() && s.used < s.unmeasured() {
 		return
 	}
 	s.measured = time.Now()
