@@ -3,6 +3,7 @@ package ingest
 import (
 	"runtime"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -10,6 +11,9 @@ import (
 // niceness is how far the threads of background yield: they get a third of what
 // an ordinary one gets where all want the processor, and all where nobody does.
 const niceness = 5
+
+// short is how long f may run before it is given a thread more.
+const short = 20 * time.Millisecond
 
 var spread sync.Mutex // guards the change of GOMAXPROCS
 
@@ -29,6 +33,15 @@ func background(f func()) {
 		_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), niceness)
 		f()
 	}()
+	// The change stops the whole program for a moment, which a short run does not
+	// pay: neither its parent nor its child has anything of it.
+	t := time.NewTimer(short)
+	defer t.Stop()
+	select {
+	case <-done:
+		return
+	case <-t.C:
+	}
 	procs(1)
 	defer procs(-1)
 	<-done

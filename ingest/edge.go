@@ -78,14 +78,26 @@ type edge struct {
 	spool *spool.Spool
 	start time.Time
 	ship  *shipper
+
+	dialect dialect.Name // as guessed before the child has said anything
+
 	alone bool // nothing passes through beside the recording
 	pipe  bool // there is no child, only what one wrote
 	holds bool // the parent's EOF is kept back
 }
 
-// newEdge makes the run's id and spool and starts shipping. It does not wait
-// for anything but the local file system.
+// newEdge makes the run's id, its spool and all that records. It does not wait for
+// anything but the local file system.
 func newEdge(o Options) (*edge, error) {
+	e, err := newRun(o)
+	if err != nil {
+		return nil, err
+	}
+	return e, e.keep()
+}
+
+// newRun makes what a run has before anything is kept of it.
+func newRun(o Options) (*edge, error) {
 	if err := errors.Join(o.Unusable, o.Validate()); err != nil {
 		return nil, err
 	}
@@ -93,38 +105,45 @@ func newEdge(o Options) (*edge, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a run id: %w", err)
 	}
-	e := &edge{o: o, id: id.String(), start: time.Now()}
+	e := &edge{o: o, id: id.String(), start: time.Now(), dialect: o.Dialect}
 	e.log = o.Log.With("run", e.id)
-	d := o.Dialect
-	if d == "" && len(o.Argv) > 0 {
-		d = dialect.FromArgv0(o.Argv[0])
+	if e.dialect == "" && len(o.Argv) > 0 {
+		e.dialect = dialect.FromArgv0(o.Argv[0])
 	}
+	track := dialect.NewTracker(e.dialect)
+	track.SetOutput(dialect.OutputOf(o.Argv))
+	e.holds = o.holds(track.Dialect())
+	e.rec = &recorder{
+		log: e.log, tenant: o.Tenant, run: e.id, allStdin: o.CaptureStdin == "all",
+		track: track, state: run.New(e.id), inEOF: o.Stdin == nil,
+		changed: make(chan struct{}, 1), active: make(chan struct{}, 1), watched: make(chan struct{}, 1),
+	}
+	return e, nil
+}
+
+// keep makes the spool and the rest of what records.
+func (e *edge) keep() (err error) {
+	o := &e.o
 	part := subject.Partition(e.id, o.Partitions)
 	meta := spool.Meta{Run: e.id, Tenant: o.Tenant, Partition: part, Created: e.start, Data: mustJSON(flushInfo{
-		Dialect: string(d), Labels: o.Labels, Version: o.Version, Source: o.Source,
+		Dialect: string(e.dialect), Labels: o.Labels, Version: o.Version, Source: o.Source,
 	})}
 	e.spool, err = spool.Create(o.SpoolRoot, meta, spool.Options{
 		RunCap: o.SpoolRunMax, TotalCap: o.SpoolMax, SegmentSize: segmentSize(o.SpoolRunMax),
 		Retain: 2 * o.SyncInterval, SyncEvery: 5 * time.Second,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("open the spool: %w", err)
+		return fmt.Errorf("open the spool: %w", err)
 	}
-	red, err := redact.New(redact.Config{
+	e.rec.spool = e.spool
+	e.rec.red, err = redact.New(redact.Config{
 		Key: o.Key, Env: o.Env, EnvNames: o.RedactEnv, Patterns: o.RedactPatterns, CaptureStdin: o.CaptureStdin == "all",
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("set up redaction: %w", err), e.spool.Remove())
+		return errors.Join(fmt.Errorf("set up redaction: %w", err), e.spool.Remove())
 	}
-	e.rec = &recorder{
-		log: e.log, tenant: o.Tenant, run: e.id, spool: e.spool, allStdin: o.CaptureStdin == "all",
-		red: red, track: dialect.NewTracker(d), state: run.New(e.id), inEOF: o.Stdin == nil,
-		changed: make(chan struct{}, 1), active: make(chan struct{}, 1), watched: make(chan struct{}, 1),
-	}
-	e.rec.track.SetOutput(dialect.OutputOf(o.Argv))
-	e.holds = e.o.holds(e.rec.track.Dialect())
 	e.ship = newShipper(e, bus.Ref{Tenant: o.Tenant, Run: e.id, Partition: part})
-	return e, nil
+	return nil
 }
 
 // segmentSize is that of a run's spool files: room comes back one file at a
@@ -134,18 +153,30 @@ func segmentSize(limit int64) int64 { return min(max(limit/8, 64<<10), 16<<20) }
 // Run wraps one child until it has ended and returns how. Signals to the process
 // are passed on. The error is one of starting: afterwards nothing that goes
 // wrong on the way to the bus ends or changes the run.
+//
+// The child is started while the spool is made: what it says meanwhile waits in
+// the tap, which has its bound.
 func Run(ctx context.Context, o Options) (Outcome, error) {
-	e, err := newEdge(o)
+	e, err := newRun(o)
 	if err != nil {
 		// A wrapper that cannot keep anything still runs the agent.
 		return bare(o, err)
 	}
+	kept := make(chan error, 1)
+	go func() { kept <- e.keep() }() // is waited for below
 	p, err := child.Start(child.Config{
 		Path: o.Argv[0], Args: o.Argv, Env: o.Env, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr,
 		HoldStdin: e.holds, Gated: true, Adopt: true, Terminal: o.Terminal, Logger: e.log,
 	})
-	if err != nil {
+	keptErr := <-kept
+	switch {
+	case err != nil && keptErr != nil:
+		return Outcome{}, err
+	case err != nil:
 		return Outcome{Run: e.id}, errors.Join(err, e.spool.Remove())
+	case keptErr != nil:
+		o.Log.Error("nothing is recorded", "error", keptErr)
+		return forget(p), nil
 	}
 	if o.OnStart != nil {
 		o.OnStart(e.id)
@@ -202,6 +233,19 @@ func bare(o Options, cause error) (Outcome, error) {
 	res := p.Wait()
 	p.Close()
 	return Outcome{Result: res}, nil
+}
+
+// forget lets a child run to its end without recording what it says.
+func forget(p *child.Process) Outcome {
+	p.ReleaseStdin()
+	for {
+		if _, err := p.Tap().Next(context.Background()); err != nil { // io.EOF at the end
+			break
+		}
+	}
+	res := p.Wait()
+	p.Close()
+	return Outcome{Result: res}
 }
 
 // started records the run's first event.
