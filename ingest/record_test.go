@@ -492,6 +492,18 @@ func TestValidate(t *testing.T) {
 	}
 }
 
+func TestTenantForm(t *testing.T) {
+	for tenant, want := range map[string]bool{
+		"a": true, "Z9": true, "a.b/c_d-e": true, "": false, "-a": false, "/a": false, "a b": false, "a*": false, "ä": false, "a\n": false,
+		strings.Repeat("a", 64): true, strings.Repeat("a", 65): false,
+	} {
+		c := ingest.Config{Tenant: tenant, CaptureStdin: "control", PresenceTTL: 30e9, SpoolRunMax: 1 << 30}
+		if err := c.Validate(); (err == nil) != want {
+			t.Errorf("%q: %v", tenant, err)
+		}
+	}
+}
+
 func TestCILabels(t *testing.T) {
 	tests := []struct {
 		name      string

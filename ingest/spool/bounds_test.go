@@ -267,3 +267,22 @@ func TestPermissions(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestSmallRun: the first records of a run do not look at the other runs, and
+// soon they do.
+func TestSmallRun(t *testing.T) {
+	defer spool.SetMeasureEvery(0)()
+	root := t.TempDir()
+	o := spool.Options{TotalCap: 40 << 20, SegmentSize: 1 << 20, RunCap: 1 << 30} // 10 KiB are written unseen
+	a := create(t, root, o)
+	fill(t, a, 100_000)
+	fill(t, a, 100)
+	b, err := spool.Create(root, spool.Meta{Run: "other"}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if last := fill(t, b, 1000); last < 5 || last > 20 {
+		t.Errorf("%d records of 1 kB beside a full total; want some 10", last)
+	}
+}

@@ -57,7 +57,8 @@ type Options struct {
 	RunCap int64
 	// TotalCap bounds the segments of all runs under the root, in bytes. 0 is
 	// 4 GiB, negative is none. Each writer measures the others when it begins a
-	// segment, so n writers may exceed it by n segments.
+	// segment, the first time from 1 MiB on, so n writers may exceed it by n
+	// segments.
 	TotalCap int64
 	// Tail bounds the memory that keeps the newest records for the publisher,
 	// in bytes. 0 is 4 MiB.
