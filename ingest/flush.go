@@ -127,7 +127,7 @@ func (f *flusher) flush(ctx context.Context) error {
 	if err := f.complete(has, final); err != nil {
 		return fmt.Errorf("complete the run: %w", err)
 	}
-	p := bus.Publisher{Bus: f.bus, Ref: f.ref, Source: source{f.s}, Log: f.log, Resumed: true}
+	p := bus.Publisher{Bus: f.bus, Ref: f.ref, Source: &source{s: f.s}, Log: f.log, Resumed: true}
 	if err := p.Run(ctx); err != nil {
 		return fmt.Errorf("publish: %w", err)
 	}
@@ -165,7 +165,7 @@ func (f *flusher) has(ctx context.Context) (seq uint64, final bool, err error) {
 // commands whose fate nobody knows, and its end. has is what the bus has.
 func (f *flusher) complete(has uint64, final bool) error {
 	x := event.Exited{Reason: "edge_died", FlushedLater: true}
-	e, ok, err := source{f.s}.Event(max(1, f.s.Last()))
+	e, ok, err := (&source{s: f.s}).Event(max(1, f.s.Last()))
 	if ok && err == nil {
 		final = final || e.Type == event.TypeExited
 		if f.s.Last() > has {

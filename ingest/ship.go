@@ -93,7 +93,7 @@ func (s *shipper) run(ctx context.Context) {
 }
 
 func (s *shipper) publish(b *bus.Bus) {
-	p := bus.Publisher{Bus: b, Ref: s.ref, Source: source{s.e.spool}, Log: s.log}
+	p := bus.Publisher{Bus: b, Ref: s.ref, Source: &source{s: s.e.spool}, Log: s.log}
 	if err := p.Run(s.ctx); err != nil {
 		if s.ctx.Err() == nil {
 			s.log.Error("publisher ended; events stay in the spool", "error", err)

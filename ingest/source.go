@@ -10,20 +10,25 @@ import (
 	"github.com/cbcast/cbcast/internal/event"
 )
 
-// source gives a spool's records to the publisher as events.
+// source gives a spool's records to one publisher as events.
 type source struct {
-	s *spool.Spool
+	s    *spool.Spool
+	meta event.MetaDecoder
+	evs  [2]event.Event // used in turn, as the publisher allows
+	turn int
 }
 
-var _ bus.Source = source{}
+var _ bus.Source = (*source)(nil)
 
 // Event returns event n, false when it does not exist yet. A record that is
 // gone was acknowledged before, and a bus that has lost it since cannot have it
 // again: its number is filled with a gap, so that those behind it can go on.
-func (s source) Event(n uint64) (*event.Event, bool, error) {
-	meta, data, ok, err := s.s.Record(n)
+func (s *source) Event(n uint64) (*event.Event, bool, error) {
+	meta, data, ok, err := s.s.Borrow(n)
 	m := s.s.Meta()
-	e := &event.Event{Tenant: m.Tenant, Run: m.Run, Seq: n}
+	s.turn ^= 1
+	e := &s.evs[s.turn]
+	*e = event.Event{Tenant: m.Tenant, Run: m.Run, Seq: n}
 	switch {
 	case errors.Is(err, spool.ErrDropped):
 		e.Time, e.Type, e.Kind, e.Stream = m.Created, event.TypeGap, event.Life, event.Edge
@@ -34,14 +39,14 @@ func (s source) Event(n uint64) (*event.Event, bool, error) {
 	case !ok:
 		return nil, false, nil
 	}
-	if err := event.DecodeMeta(meta, e); err != nil {
+	if err := s.meta.Decode(meta, e); err != nil {
 		return nil, false, fmt.Errorf("read event %d: %w", n, err)
 	}
 	e.Data = data
 	return e, true, nil
 }
 
-func (s source) Wait(ctx context.Context, n uint64) error {
+func (s *source) Wait(ctx context.Context, n uint64) error {
 	err := s.s.Wait(ctx, n)
 	if errors.Is(err, spool.ErrDone) {
 		return bus.ErrDone
@@ -49,4 +54,4 @@ func (s source) Wait(ctx context.Context, n uint64) error {
 	return err
 }
 
-func (s source) Acked(n uint64) { s.s.Acked(n) }
+func (s *source) Acked(n uint64) { s.s.Acked(n) }

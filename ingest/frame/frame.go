@@ -22,8 +22,10 @@ const firstBuf = 4 << 10
 
 // A Frame is one unit of a stream, or a hole in it.
 type Frame struct {
-	// Data is the frame without its LF. It is valid until emit returns: it lies
-	// in the Splitter's buffer or in the slice given to Write.
+	// Data is the frame without its LF. It lies in a buffer of the Splitter or
+	// in the slice given to Write, and is valid until emit returns; that of a
+	// whole line until the next call of Write, Drop or Close, as long as the
+	// slice is.
 	Data []byte
 	// Offset is where Data begins in the stream, counted from 0. Bytes that
 	// were dropped count too.
@@ -49,6 +51,7 @@ type Splitter struct {
 	emit func(Frame)
 
 	buf  []byte // beginning of the current line, from earlier writes
+	used []byte // the buffer before it: what was given out last may lie there
 	off  int64  // where the next written byte stands in the stream
 	cont bool   // pieces of the current line were given out
 
@@ -114,7 +117,7 @@ func (s *Splitter) Close() {
 		s.endGap()
 	}
 	s.tail()
-	s.buf, s.cont = nil, false
+	s.buf, s.used, s.cont = nil, nil, false
 }
 
 // line gives out the current line, which ends with p and an LF.
@@ -188,10 +191,10 @@ func (s *Splitter) give(data []byte, cut bool) {
 	s.emit(Frame{Data: data, Offset: s.off - int64(len(data)), Cut: cut, Cont: s.cont})
 }
 
+// reset begins the next line in the other buffer.
 func (s *Splitter) reset() {
 	if cap(s.buf) > keep {
 		s.buf = nil
-		return
 	}
-	s.buf = s.buf[:0]
+	s.buf, s.used = s.used[:0], s.buf
 }

@@ -283,3 +283,33 @@ func ExampleSplitter() {
 	// "Warning: x" whole=true
 	// "{\"ty" whole=false
 }
+
+// A whole line stays until the next write, also one that began before.
+func TestLinesStay(t *testing.T) {
+	var held [][]byte
+	var want []string
+	s := frame.New(0, func(f frame.Frame) {
+		if f.Whole() {
+			held, want = append(held, f.Data), append(want, string(f.Data))
+		}
+	})
+	check := func() {
+		t.Helper()
+		for i, got := range held {
+			if string(got) != want[i] {
+				t.Errorf("%.40q became %.40q", want[i], got)
+			}
+		}
+		held, want = nil, nil
+	}
+	for i, w := range []string{"begin ", "end\nnext\nta", "il\nx", "y\n" + strings.Repeat("z", 10_000), "\n\nlast\nrest", "\n"} {
+		if i%2 == 0 {
+			check()
+		}
+		buf := []byte(w)
+		_, _ = s.Write(buf)
+		check()
+		clear(buf)
+	}
+	s.Close()
+}

@@ -161,11 +161,7 @@ func (w *writer) write(seq uint64, recs []Record) (err error) {
 			if err = w.flush(start); err != nil {
 				return err
 			}
-			size := min(chunkSize, w.spool.opt.Tail)
-			if n > size/4 {
-				size = n // beside it the rest of a chunk would mostly stay empty
-			}
-			w.head = &chunk{mem: make([]byte, size)}
+			w.head = w.begin(n)
 			start = 0
 		}
 		c := w.head
@@ -175,6 +171,26 @@ func (w *writer) write(seq uint64, recs []Record) (err error) {
 	}
 	return w.flush(start)
 }
+
+// begin returns a chunk for a record of n bytes and those behind it.
+func (w *writer) begin(n int) *chunk {
+	size := min(chunkSize, w.spool.opt.Tail)
+	if n > size/4 {
+		// Beside it the rest of a chunk would mostly stay empty. Chunks of few
+		// sizes are of use again.
+		size = (n + largeStep - 1) / largeStep * largeStep
+	}
+	w.spool.mu.Lock()
+	c := w.spool.tail.reuse(size)
+	w.spool.mu.Unlock()
+	if c == nil {
+		c = &chunk{mem: make([]byte, size)}
+	}
+	return c
+}
+
+// largeStep is what the sizes of chunks for large records are multiples of.
+const largeStep = 8 << 10
 
 func (w *writer) flush(start int) error {
 	if w.head == nil || w.head.fill == start {

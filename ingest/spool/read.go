@@ -36,6 +36,17 @@ func (r *reader) close() error {
 // was removed, or says what could not be read. Reading in order is fast, from
 // memory behind the writer and in large blocks from disk otherwise.
 func (s *Spool) Record(n uint64) (meta, data []byte, ok bool, err error) {
+	return s.record(n, false)
+}
+
+// Borrow is Record for the one who ships the run: the slices are good only until
+// the call after the next one. The memory behind them is used again, and records
+// below the one before n need not be kept in it.
+func (s *Spool) Borrow(n uint64) (meta, data []byte, ok bool, err error) {
+	return s.record(n, true)
+}
+
+func (s *Spool) record(n uint64, borrow bool) (meta, data []byte, ok bool, err error) {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -45,9 +56,15 @@ func (s *Spool) Record(n uint64) (meta, data []byte, ok bool, err error) {
 		s.mu.Unlock()
 		return nil, nil, false, nil
 	}
-	if rec := s.tail.record(n); rec != nil {
+	rec, c := s.tail.record(n)
+	if borrow {
+		s.tail.lend(n, c)
+	}
+	if rec != nil {
+		c.kept = c.kept || !borrow
 		s.mu.Unlock()
-		return s.split(n, rec)
+		meta, data = parts(rec) // as it was written; the checksum is for the disk
+		return meta, data, true, nil
 	}
 	i := sort.Search(len(s.segs), func(i int) bool { return s.segs[i].last >= n })
 	if n == 0 || i == len(s.segs) || s.segs[i].first > n {
@@ -60,7 +77,7 @@ func (s *Spool) Record(n uint64) (meta, data []byte, ok bool, err error) {
 
 	s.rmu.Lock()
 	defer s.rmu.Unlock()
-	rec, err := s.rd.seek(g.path, size, from, n)
+	rec, err = s.rd.seek(g.path, size, from, n)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, false, ErrDropped
 	}

@@ -136,12 +136,17 @@ func splitRecord(rec []byte) (seq uint64, meta, data []byte, err error) {
 	if recordSum(rec) != binary.LittleEndian.Uint32(rec[4:]) {
 		return 0, nil, nil, errors.New("record's checksum is wrong")
 	}
-	m := int(binary.LittleEndian.Uint32(rec[16:]))
-	if m > len(rec)-recordHead {
+	if m := int(binary.LittleEndian.Uint32(rec[16:])); m > len(rec)-recordHead {
 		return 0, nil, nil, errors.New("record's meta is longer than the record")
 	}
-	end := recordHead + m
-	return binary.LittleEndian.Uint64(rec[8:]), rec[recordHead:end:end], rec[end:len(rec):len(rec)], nil
+	meta, data = parts(rec)
+	return binary.LittleEndian.Uint64(rec[8:]), meta, data, nil
+}
+
+// parts takes a valid record apart.
+func parts(rec []byte) (meta, data []byte) {
+	end := recordHead + int(binary.LittleEndian.Uint32(rec[16:]))
+	return rec[recordHead:end:end], rec[end:len(rec):len(rec)]
 }
 
 // A scanner reads records one after the other from a file, checking each.

@@ -12,6 +12,7 @@ type counters struct {
 type Stats struct {
 	First, Last uint64 // numbers of the oldest and newest record kept; First is Last+1 when there is none
 	Acked       uint64
+	Read        uint64 // the highest that was borrowed
 	Segments    int
 	Bytes       int64  // of the segments
 	Refused     uint64 // records that an append returned an error for
@@ -24,7 +25,7 @@ func (s *Spool) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := Stats{
-		First: s.next, Last: s.next - 1, Acked: s.acked, Segments: len(s.segs),
+		First: s.next, Last: s.next - 1, Acked: s.acked, Read: s.tail.read, Segments: len(s.segs),
 		Refused: s.stats.refused, Dropped: s.stats.dropped, SyncErr: s.stats.syncErr,
 	}
 	for _, g := range s.segs {
