@@ -114,3 +114,30 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// A row of messages from one encoder has in each the headers of its own event
+// and nothing of another.
+func TestEncodeRow(t *testing.T) {
+	var evs []*event.Event
+	for i := range uint64(40) {
+		e := ev("r1", i+1)
+		if i%5 == 3 {
+			e = full()
+		}
+		if i%7 == 4 {
+			e.Task, e.Ext = "t", map[string]string{"note": "x"}
+		}
+		evs = append(evs, e)
+	}
+	for i, got := range bus.EncodeRow(0, evs) {
+		want := bus.Encode(0, evs[i]).Header
+		want["Nats-Msg-Id"] = []string{evs[i].ID()}
+		if i%3 == 0 {
+			want["Nats-Expected-Last-Subject-Sequence"] = []string{"1"}
+			want["Nats-Expected-Last-Subject-Sequence-Subject"] = []string{"x"}
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("message %d: %s", i, d)
+		}
+	}
+}

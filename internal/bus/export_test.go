@@ -21,3 +21,30 @@ func (b *Bus) Conn() *nats.Conn {
 	}
 	return l.nc
 }
+
+// EncodeRow encodes events one after the other with one encoder, as a publisher
+// does, each with a message id and every third with a fence. What it returns are
+// copies.
+func EncodeRow(p int, evs []*event.Event) (all []nats.Header) {
+	var c encoder
+	for i, e := range evs {
+		c.encode(e, eventSubject(p, e))
+		c.set(hdrMsgID, e.ID())
+		m := c.done()
+		if i%3 == 0 {
+			c.set(hdrExpect, "1")
+			c.set(hdrExpectOn, "x")
+		}
+		h := nats.Header{}
+		size := headerFrame
+		for k, v := range m.Header {
+			h[k] = []string{v[0]}
+			size += len(k) + len(": ") + len(v[0]) + len("\r\n")
+		}
+		if size != c.head {
+			h.Set("bad-size", "")
+		}
+		all = append(all, h)
+	}
+	return all
+}

@@ -259,3 +259,46 @@ func FuzzParse(f *testing.F) {
 		fr.OwnResult()
 	})
 }
+
+// Every byte is seen wherever it stands in a string.
+func TestEveryByteEverywhere(t *testing.T) {
+	for at := range 40 {
+		for c := range 256 {
+			text := strings.Repeat("\x80a", 25)
+			line := []byte(`{"message":{"content":[{"text":"` + text[:at] + string([]byte{byte(c)}) + text[at:] + `"}]}}`)
+			if _, got := dialect.Parse(line); got != json.Valid(line) {
+				t.Fatalf("byte %#x at %d: frame %t", c, at, got)
+			}
+		}
+	}
+}
+
+// What reads a valid frame again finds the end of each string.
+func TestQuotesAndBackslashes(t *testing.T) {
+	for n := range 8 {
+		for _, end := range []string{"", "x"} {
+			text := "a" + strings.Repeat(`\"`, n%3) + strings.Repeat(`\\`, n) + end
+			f, ok := dialect.Parse([]byte(`{"a":{"k` + text + `":"` + text + `","b":["` + text + `",{"c":"` + text + `"}]},"z":1}`))
+			if !ok {
+				t.Fatalf("%q is no frame", text)
+			}
+			var got []string
+			for item := range f.Get("a").Get("b").Items {
+				got = append(got, string(item))
+			}
+			if d := cmp.Diff([]string{`"` + text + `"`, `{"c":"` + text + `"}`}, got); d != "" {
+				t.Errorf("%q: %s", text, d)
+			}
+		}
+	}
+}
+
+func TestSays(t *testing.T) {
+	for in, want := range map[string]bool{
+		`"Hello you"`: true, `" \n Hello you\t"`: true, `"\u0048ello you"`: true, `"Hello you!"`: false, `"Hello"`: false, `1`: false, ``: false,
+	} {
+		if got := dialect.Value(in).Says("Hello you"); got != want {
+			t.Errorf("%s: %t", in, got)
+		}
+	}
+}
