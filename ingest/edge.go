@@ -217,6 +217,7 @@ func (e *edge) commander(ctx context.Context, p *child.Process) *commander {
 		g.watch(l)
 		cmd.watch(l)
 	}
+	e.rec.busy = func() bool { return g.waits() || len(cmd.open) > 0 }
 	return cmd
 }
 

@@ -54,21 +54,25 @@ func (w *Watched) Run() string { return w.e.id }
 // Say records a line of the child.
 func (w *Watched) Say(line string) {
 	at, injected := time.Now(), false
-	_, _ = w.e.rec.splitters(&at, &injected)[child.Out].Write([]byte(line + "\n"))
+	w.e.rec.chunk(func() {
+		_, _ = w.e.rec.splitters(&at, &injected)[child.Out].Write([]byte(line + "\n"))
+	})
 }
 
 // Drop records a half line, a hole behind it and the rest of a line.
 func (w *Watched) Drop(half string, n, lines int64) {
 	at, injected := time.Now(), false
 	s := w.e.rec.splitters(&at, &injected)[child.Out]
-	_, _ = s.Write([]byte(half))
-	s.Drop(n, lines)
-	_, _ = s.Write([]byte("rest\n"))
+	w.e.rec.chunk(func() {
+		_, _ = s.Write([]byte(half))
+		s.Drop(n, lines)
+		_, _ = s.Write([]byte("rest\n"))
+	})
 }
 
 // Idle reports whether a held EOF may be passed on, once the parent has ended.
 func (w *Watched) Idle() bool {
-	w.e.rec.stdinEnded(time.Now())
+	w.e.rec.chunk(func() { w.e.rec.stdinEnded(time.Now()) })
 	return w.e.rec.idle()
 }
 

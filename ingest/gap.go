@@ -46,10 +46,9 @@ func sum(a, b event.Gap) event.Gap {
 	return a
 }
 
-// gap records that bytes of the child never came to the recorder.
+// gap records that bytes of the child never came to the recorder, within chunk.
 func (r *recorder) gap(at time.Time, g event.Gap) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.commit()
 	r.gone = sum(r.gone, g)
 	r.blind = r.blind || g.FromStream == string(event.Out)
 	r.factLocked(at, event.TypeGap, event.Life, g, true)

@@ -16,6 +16,9 @@ type gate struct {
 	id           string // of the initialize that is out
 }
 
+// waits reports whether the next line of the child may open the gate.
+func (g *gate) waits() bool { return !g.opened && g.id != "" }
+
 func (g *gate) watch(l line) {
 	if g.opened {
 		return

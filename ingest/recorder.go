@@ -53,7 +53,11 @@ type recorder struct {
 	evs    []event.Event
 	meta   []byte // scratch, as evs and recs are
 	recs   []spool.Record
+	batch  batch
 	watch  func(line) // sees every recorded line, under mu
+	// busy reports whether watch may act on the next line: then lines are
+	// committed one by one. nil is never.
+	busy func() bool
 	// Each is told of each recorded line: for the registry, for who waits for the
 	// run to fall idle, and for the watchdog.
 	changed, active, watched chan struct{}
@@ -75,7 +79,8 @@ type line struct {
 }
 
 // splitters returns one frame.Splitter a stream that records what it cuts. at
-// is read for each frame: the time of the chunk being written.
+// is read for each frame: the time of the chunk being written. They are to be
+// used within chunk.
 func (r *recorder) splitters(at *time.Time, injected *bool) map[child.Stream]*frame.Splitter {
 	m := map[child.Stream]*frame.Splitter{}
 	for _, s := range []child.Stream{child.Out, child.Err, child.In} {
@@ -92,10 +97,8 @@ func (r *recorder) splitters(at *time.Time, injected *bool) map[child.Stream]*fr
 	return m
 }
 
-// frame records one line of the child or of its parent.
+// frame records one line of the child or of its parent, within chunk.
 func (r *recorder) frame(at time.Time, stream event.Stream, f frame.Frame, injected bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.count(stream, f)
 	// A piece of a line too long to be a frame is none, whatever it looks like.
 	more := f.Cut && len(f.Data) >= frame.Max
@@ -105,7 +108,8 @@ func (r *recorder) frame(at time.Time, stream event.Stream, f frame.Frame, injec
 	}
 	cls := r.track.Classify(stream, seen, !f.Whole())
 	if stream == event.In && !r.stdinLine(at, f, cls, injected) {
-		r.after(at, line{stream: stream, class: cls, data: f.Data})
+		r.commit()
+		r.after(at, line{stream: stream, class: cls, data: f.Data}, r.track.Main())
 		return
 	}
 	// What may be the beginning of a secret at a piece's end comes out with the
@@ -114,21 +118,24 @@ func (r *recorder) frame(at time.Time, stream event.Stream, f frame.Frame, injec
 	if len(masked.Data) == 0 && len(f.Data) > 0 {
 		return
 	}
-	e := event.Event{
+	w := r.batch.next()
+	e := &w.ev
+	*e = event.Event{
 		Tenant: r.tenant, Run: r.run, Time: at, Type: cls.Type, Kind: cls.Kind, Stream: stream,
 		Session: cls.Session, Task: cls.Task, Parent: cls.Parent, TraceParent: cls.TraceParent,
 		ContentType: cls.ContentType, Cut: f.Cut, Data: masked.Data,
 		Redacted: masked.Spans, RawLen: masked.RawLen, RawHash: masked.RawHash,
 	}
-	r.identify(&e, len(masked.Spans) > 0)
+	r.identify(e, len(masked.Spans) > 0)
 	if injected {
-		note(&e, "origin", "cbcast")
+		note(e, "origin", "cbcast")
 	}
 	if cls.Ambiguous {
-		note(&e, "ambiguous", "true")
+		note(e, "ambiguous", "true")
 	}
-	r.append(&e, false)
-	r.after(at, line{stream: stream, class: cls, data: f.Data, injected: injected})
+	w.frame, w.main = *r.track.Frame(), r.track.Main()
+	w.line = line{stream: stream, class: cls, data: f.Data, injected: injected}
+	r.collected(&f, w)
 }
 
 func note(e *event.Event, name, value string) {
@@ -138,10 +145,9 @@ func note(e *event.Event, name, value string) {
 	e.Ext[name] = value
 }
 
-// flush records what the redactor held back of a long line that did not go on.
+// flush records what the redactor held back of a long line that did not go on,
+// within chunk.
 func (r *recorder) flush(at time.Time, stream event.Stream) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if rest, ok := r.red.Flush(stream); ok {
 		r.piece(at, stream, rest)
 	}
@@ -153,11 +159,12 @@ func (r *recorder) piece(at time.Time, stream event.Stream, masked redact.Result
 	if len(masked.Data) == 0 {
 		return
 	}
+	r.commit()
 	cls := r.track.Classify(stream, nil, true)
 	r.append(&event.Event{
 		Tenant: r.tenant, Run: r.run, Time: at, Type: cls.Type, Kind: event.Raw, Stream: stream, Session: cls.Session,
 		Cut: true, Data: masked.Data, Redacted: masked.Spans, RawLen: masked.RawLen, RawHash: masked.RawHash,
-	}, false)
+	}, nil, false)
 }
 
 func (r *recorder) count(stream event.Stream, f frame.Frame) {
@@ -184,31 +191,11 @@ func (r *recorder) count(stream event.Stream, f frame.Frame) {
 	}
 }
 
-// after tells those who watch about a line, and names the main session when it
-// became known or changed.
-func (r *recorder) after(at time.Time, l line) {
-	if m := r.track.Main(); m != r.main {
-		prev := r.main
-		r.main = m
-		r.factLocked(at, event.TypeSession, event.Life, event.Session{Session: r.published(m, false), Previous: r.published(prev, false)}, true)
-	}
-	if r.watch != nil {
-		r.watch(l)
-	}
-	for _, c := range [...]chan struct{}{r.changed, r.active, r.watched} {
-		select {
-		case c <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// stdinEnded notes that the parent writes nothing more.
+// stdinEnded notes that the parent writes nothing more, within chunk.
 func (r *recorder) stdinEnded(at time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.commit()
 	r.inEOF = true
-	r.after(at, line{stream: event.In, eof: true})
+	r.after(at, line{stream: event.In, eof: true}, r.track.Main())
 }
 
 // idle reports whether nothing is open that will tell its end, and the parent
@@ -224,8 +211,8 @@ func (r *recorder) idle() bool {
 // append gives e its number (several, when it is split), keeps it and folds it.
 // Where there is no room the event is counted as lost, and the loss is told in
 // front of the next event that fits: the child never waits. reserved events may
-// use the room that is left for last words.
-func (r *recorder) append(e *event.Event, reserved bool) bool {
+// use the room that is left for last words. f is as for fold.
+func (r *recorder) append(e *event.Event, f *dialect.Frame, reserved bool) bool {
 	r.evs = r.evs[:0]
 	told := r.lost
 	if told.Frames > 0 {
@@ -245,12 +232,8 @@ func (r *recorder) append(e *event.Event, reserved bool) bool {
 		r.lose(e, err)
 		r.evs = append(r.evs[:0], *e)
 	}
-	// The fold counts for itself: it is to know what the child does also while
-	// there is no room for it.
 	for i := range r.evs {
-		r.folded++
-		r.evs[i].Seq = r.folded
-		r.state.ApplyParsed(&r.evs[i], r.track.Frame())
+		r.fold(&r.evs[i], f)
 	}
 	return err == nil
 }
@@ -275,9 +258,7 @@ func (r *recorder) pieces(e *event.Event) {
 func (r *recorder) records(evs []event.Event) []spool.Record {
 	r.recs, r.meta = r.recs[:0], r.meta[:0]
 	for i := range evs {
-		from := len(r.meta)
-		r.meta = event.AppendMeta(r.meta, &evs[i])
-		r.recs = append(r.recs, spool.Record{Meta: r.meta[from:len(r.meta):len(r.meta)], Data: evs[i].Data})
+		r.record(&evs[i])
 	}
 	return r.recs
 }
@@ -321,8 +302,9 @@ func (r *recorder) fact(typ string, kind event.Kind, data any) {
 }
 
 func (r *recorder) factLocked(at time.Time, typ string, kind event.Kind, data any, reserved bool) bool {
+	r.commit() // it is of what came before
 	e := r.factEvent(at, typ, kind, data)
-	return r.append(&e, reserved)
+	return r.append(&e, nil, reserved)
 }
 
 func (r *recorder) factEvent(at time.Time, typ string, kind event.Kind, data any) event.Event {

@@ -38,7 +38,7 @@ type taker struct {
 
 	at       time.Time
 	injected bool
-	split    map[child.Stream]*frame.Splitter
+	cut      map[child.Stream]*frame.Splitter
 	// ours is for lines of ours: they stand between lines of the parent, so that
 	// a half line of the parent is not taken for their start.
 	ours *frame.Splitter
@@ -48,7 +48,7 @@ type taker struct {
 
 func (e *edge) taker(tap *child.Tap, hurry <-chan struct{}) *taker {
 	t := &taker{e: e, tap: tap, hurry: hurry, whole: map[child.Stream]bool{}}
-	t.split = e.rec.splitters(&t.at, &t.injected)
+	t.cut = e.rec.splitters(&t.at, &t.injected)
 	t.ours = e.rec.splitters(&t.at, &t.injected)[child.In]
 	return t
 }
@@ -69,9 +69,15 @@ func (t *taker) run(ctx context.Context) {
 	}
 }
 
+// chunk records what one read gave: its lines are kept when it returns, with as
+// few writes as may be.
 func (t *taker) chunk(c child.Chunk) {
+	t.e.rec.chunk(func() { t.split(c) })
+}
+
+func (t *taker) split(c child.Chunk) {
 	t.at, t.injected = c.At, c.Injected
-	s := t.split[c.Stream]
+	s := t.cut[c.Stream]
 	if c.Injected {
 		s = t.ours
 	}
@@ -105,7 +111,7 @@ func (t *taker) pressed(c child.Chunk) bool {
 	}
 	select {
 	case <-t.hurry:
-		t.split[c.Stream].Close()
+		t.cut[c.Stream].Close()
 		t.whole[c.Stream] = true
 		return true
 	default:
@@ -116,20 +122,21 @@ func (t *taker) pressed(c child.Chunk) bool {
 // close ends the streams that had no EOF.
 func (t *taker) close() {
 	t.at, t.injected = time.Now(), false
-	for name, s := range t.split {
-		s.Close()
-		t.e.rec.flush(t.at, event.Stream(name))
-	}
+	t.e.rec.chunk(func() {
+		for name, s := range t.cut {
+			s.Close()
+			t.e.rec.flush(t.at, event.Stream(name))
+		}
+	})
 }
 
 // whole records what one read gave, several lines and parts of lines, as one
-// event. Its data and what follows on the stream are the child's bytes.
+// event, within chunk. Its data and what follows on the stream are the child's
+// bytes.
 func (r *recorder) whole(at time.Time, stream event.Stream, data []byte) {
 	if len(data) == 0 {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.count(stream, frame.Frame{Data: data, Cut: true, Cont: true})
 	if lines := int64(bytes.Count(data, []byte{'\n'})); stream == event.Out {
 		r.counts.frames.Out += lines

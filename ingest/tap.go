@@ -1,7 +1,6 @@
 package ingest
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -79,16 +78,16 @@ func Import(ctx context.Context, o Options, r io.Reader) (Outcome, error) {
 func (e *edge) importLines(ctx context.Context, r io.Reader) error {
 	at, injected := time.Now(), false
 	split := e.rec.splitters(&at, &injected)[child.Out]
-	defer func() {
+	defer e.rec.chunk(func() {
 		split.Close()
 		e.rec.flush(at, event.Out)
-	}()
-	br := bufio.NewReaderSize(r, importRead)
+	})
+	pace := pacer{e: e}
 	buf := make([]byte, importRead)
 	for ctx.Err() == nil {
-		n, err := br.Read(buf)
+		n, err := r.Read(buf)
 		at = time.Now()
-		_, _ = split.Write(buf[:n])
+		e.rec.chunk(func() { _, _ = split.Write(buf[:n]) })
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -100,6 +99,7 @@ func (e *edge) importLines(ctx context.Context, r io.Reader) error {
 		if err := e.waitRoom(ctx); err != nil {
 			return err
 		}
+		pace.wait(ctx)
 	}
 	return context.Cause(ctx)
 }
@@ -124,5 +124,38 @@ func (e *edge) waitRoom(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
+	}
+}
+
+const (
+	// paceBytes is how far an import is ahead of the publisher: what that is to
+	// read next is then still in memory.
+	paceBytes = 2 << 20
+	paceEvery = time.Millisecond
+	// paceStall is how long the publisher may stand still before nobody waits
+	// for it.
+	paceStall = 20 * time.Millisecond
+)
+
+// A pacer keeps an import close ahead of a publisher that moves. It waits for
+// none that does not: the spool is for that.
+type pacer struct {
+	e       *edge
+	read    uint64
+	stalled bool
+}
+
+func (p *pacer) wait(ctx context.Context) {
+	for since := time.Now(); ctx.Err() == nil; {
+		st := p.e.spool.Stats()
+		if st.Read > p.read {
+			p.read, p.stalled, since = st.Read, false, time.Now()
+		}
+		kept := max(1, st.Last+1-min(st.First, st.Last))
+		ahead := st.Bytes / int64(kept) * int64(st.Last-min(st.Read, st.Last))
+		if p.stalled = p.stalled || time.Since(since) > paceStall; p.stalled || ahead < paceBytes {
+			return
+		}
+		time.Sleep(paceEvery)
 	}
 }
