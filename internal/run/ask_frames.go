@@ -61,9 +61,7 @@ func askedIn(req, id dialect.Value, subtype string, ambiguous bool) asked {
 		q.kind, q.class = "permission", Approval
 		q.title = titleOf(tool, input)
 		q.form.Message = clip(req.Get("description").Text(), maxText)
-		for range req.Get("permission_suggestions").Items {
-			q.form.Session = true
-		}
+		q.form.Session = dialect.SessionRules(req) != nil
 	}
 	return q
 }
