@@ -111,6 +111,7 @@ type Input struct {
 	Type    string `json:"type"` // user, or other
 	UUID    string `json:"uuid,omitempty"`
 	Session string `json:"session,omitempty"`
+	Request string `json:"request,omitempty"` // codex: exact text of the request's id
 }
 
 // A Fact is one step of a command's life.

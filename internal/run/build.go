@@ -30,6 +30,9 @@ func (s *State) View() View {
 		Warnings: slices.Clone(s.warnings),
 		Sessions: []SessionView{}, Turns: []TurnView{}, Tasks: []TaskView{},
 	}
+	if s.codex != nil {
+		v.Sandbox = s.codex.sandbox
+	}
 	if v.State == "waiting" {
 		v.WaitingFor = s.waitingFor()
 	}
@@ -44,6 +47,9 @@ func (s *State) View() View {
 	}
 	for _, t := range s.taskList() {
 		tv := t.view()
+		if th := s.agentThread(t); th != nil {
+			tv.Usage = th.usage()
+		}
 		for _, a := range tv.Agents {
 			if a.State == "error" {
 				v.Counts.AgentsFailed++
@@ -93,6 +99,13 @@ func (s *State) turnView(t *turn) TurnView {
 		N: t.n, State: "done", Inputs: append([]uint64{}, t.inputs...), Origin: t.origin, StartedSeq: t.startedSeq,
 		EndedSeq: t.endedSeq, StartedAt: at(t.startedAt), EndedAt: at(t.endedAt), Results: t.results, Wakeups: t.wakeups,
 		Tasks: slices.Clone(t.tasks), CostUSD: t.cost, Tokens: t.tokens,
+	}
+	if t.codex != nil {
+		items := t.codex.items
+		v.Items, v.Phases = &items, slices.Clone(t.codex.plan)
+	}
+	for i, th := range t.agents {
+		v.Agents = append(v.Agents, th.view(i+1))
 	}
 	if s.turnOpen(t) {
 		v.State = "open"

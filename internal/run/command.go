@@ -22,6 +22,8 @@ type interrupt struct {
 	InterruptView
 	id string // exact text of the request id
 	at time.Time
+
+	codexTurn string // that it names
 }
 
 // applyIn folds one recorded line of the child's stdin.
@@ -31,6 +33,10 @@ func (s *State) applyIn(e *event.Event) {
 	}
 	f, ok := dialect.Parse(e.Data)
 	if !ok {
+		return
+	}
+	if m, rpc := f.RPC(); rpc && dialect.FromType(e.Type) == dialect.Codex {
+		s.codexIn(e, &m)
 		return
 	}
 	switch f.Type {
@@ -57,11 +63,7 @@ func (s *State) hostRequest(e *event.Event, f *dialect.Frame) {
 		ID: clip(idText(f.ControlID()), maxText), What: f.Subtype, By: by, AskedSeq: e.Seq,
 		Task: boundID(f.Get("request").Get("task_id").Text()),
 	}
-	s.counts.Interrupts++
-	if len(s.interrupts) >= maxInterrupts {
-		s.interrupts = append(s.interrupts[:0:0], s.interrupts[1:]...)
-	}
-	s.interrupts = append(s.interrupts, in)
+	s.keepInterrupt(in)
 	if f.Subtype == "interrupt" {
 		for _, r := range s.rounds {
 			if r.intr == 0 && (r.turn != nil || len(s.pending) > 0) {
@@ -69,6 +71,14 @@ func (s *State) hostRequest(e *event.Event, f *dialect.Frame) {
 			}
 		}
 	}
+}
+
+func (s *State) keepInterrupt(in *interrupt) {
+	s.counts.Interrupts++
+	if len(s.interrupts) >= maxInterrupts {
+		s.interrupts = append(s.interrupts[:0:0], s.interrupts[1:]...)
+	}
+	s.interrupts = append(s.interrupts, in)
 }
 
 // interruptSince returns the latest interrupt asked at or after seq.
@@ -90,7 +100,7 @@ func (s *State) stopOf(t *task, seq uint64) *interrupt {
 	for _, in := range s.interrupts {
 		switch {
 		case in.Error != "" || in.AskedSeq < t.startedSeq || s.now.Sub(in.at) > window:
-		case in.What == "stop_task" && in.Task != t.id:
+		case (in.What == "stop_task" || s.dialect == dialect.Codex) && in.Task != t.id:
 		case in.What == "interrupt" && survives(t) && !s.working():
 		default:
 			s.took(in.AskedSeq, seq, "task")

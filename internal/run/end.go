@@ -90,6 +90,7 @@ func (s *State) explained(code int) bool {
 // openAtExit turns everything that is still open into evidence and closes it. cut
 // holds the signals that ended the child meanwhile.
 func (s *State) openAtExit(seq uint64, cut []Evidence) {
+	s.codexAtExit()
 	for _, r := range s.openRounds() {
 		s.left(r.turn, Evidence{r.first, byOpenTurn, ""}, cut)
 	}

@@ -21,8 +21,16 @@ func (s *State) applyEdge(e *event.Event) {
 		}
 	case event.TypeInput:
 		var d event.Input
-		if json.Unmarshal(e.Data, &d) == nil && d.Type == "user" {
+		if json.Unmarshal(e.Data, &d) != nil {
+			return
+		}
+		switch {
+		case d.Type == "user" && s.dialect == dialect.Codex:
+			s.codexInput(e.Seq, boundID(d.UUID), d.Request)
+		case d.Type == "user":
 			s.inputSeen(e.Seq, boundID(d.UUID))
+		case d.Request != "":
+			s.requests.set(d.Request, "")
 		}
 	case event.TypeGap:
 		var d event.Gap
@@ -60,7 +68,7 @@ func (s *State) applyStarted(e *event.Event) {
 		return
 	}
 	s.started, s.startedAt = d, e.Time
-	if n := dialect.Name(d.Dialect); n == dialect.Claude || n == dialect.CBC {
+	if n := dialect.Name(d.Dialect); n == dialect.Claude || n == dialect.CBC || n == dialect.Codex {
 		s.dialect = n
 	}
 	if s.started.Output == "" {

@@ -92,6 +92,7 @@ type State struct {
 	exit    *ExitView
 	lost    *LostView
 	dropped Dropped
+	codex   *codexState // nil of any other child
 }
 
 // New returns the state of a run of which nothing is known yet.
@@ -206,7 +207,7 @@ func (s *State) applyOut(e *event.Event) {
 	if d := dialect.FromType(e.Type); d != dialect.Unknown {
 		s.dialect = d
 	}
-	if e.Session != "" {
+	if e.Session != "" && s.dialect != dialect.Codex { // whose threads may have no name yet
 		s.sessionSeen(e.Session, e.Seq)
 	}
 	if strings.HasSuffix(e.Type, ".stream_event") {
@@ -219,6 +220,10 @@ func (s *State) applyOut(e *event.Event) {
 	}
 	if f.Dup {
 		s.counts.Ambiguous++
+	}
+	if f.Type == "" && s.dialect == dialect.Codex {
+		s.codexOut(e, &f)
+		return
 	}
 	switch f.Type {
 	case "system":

@@ -26,6 +26,7 @@ type task struct {
 	usage                      *TaskUsage
 	phases                     []PhaseView
 	agents                     []AgentView
+	thread, process            string // of Codex
 }
 
 // end makes a task terminal. What ended stays ended.
@@ -160,7 +161,7 @@ func (t *task) snapshot(list dialect.Value) {
 		switch item.Get("type").Text() {
 		case "workflow_phase":
 			if len(phases) < maxAgents {
-				phases = append(phases, PhaseView{item.Get("index").Int(), clip(item.Get("title").Text(), maxText)})
+				phases = append(phases, PhaseView{Index: item.Get("index").Int(), Title: clip(item.Get("title").Text(), maxText)})
 			}
 		case "workflow_agent":
 			if len(agents) >= maxAgents {
@@ -296,9 +297,14 @@ func (s *State) neverReports(t *task) bool {
 	return s.dialect == dialect.CBC && (strings.HasPrefix(t.id, "agent-") || t.typ == "Agent" || t.typ == "local_agent")
 }
 
-// survives reports whether an interrupt leaves a task running: background shells.
+// survives reports whether an interrupt leaves a task running: background shells,
+// and all tasks of Codex, where an interrupt names the turn it ends.
 func survives(t *task) bool {
-	return t.typ == "local_bash" || t.typ == "Bash" || t.typ == "PowerShell"
+	switch t.typ {
+	case "local_bash", "Bash", "PowerShell", "command", "agent": // the last two are of Codex
+		return true
+	}
+	return false
 }
 
 // stopText says what asked, where it was no interrupt.

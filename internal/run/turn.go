@@ -15,6 +15,8 @@ type input struct {
 	seq  uint64
 	uuid string
 	mid  bool // it came while a round was open, which may take it in
+	// Of Codex: exact text of the request's id, and the turn its answer names.
+	request, turn string
 }
 
 // turn is one user turn.
@@ -34,6 +36,8 @@ type turn struct {
 	ev          evidence
 	rejected    bool // the child could not read the message
 	abortedLast bool // the last result was an aborted one
+	codex       *codexTurn
+	agents      []*thread // of Codex, that work for it
 }
 
 // round is what one result ends: from the init frame to the result, in one
@@ -223,7 +227,7 @@ func (s *State) inputSeen(seq uint64, uuid string) {
 		}
 	}
 	if len(s.pending) < maxPending {
-		s.pending = append(s.pending, input{seq, uuid, s.working()})
+		s.pending = append(s.pending, input{seq: seq, uuid: uuid, mid: s.working()})
 	}
 }
 

@@ -48,6 +48,7 @@ const (
 	byDenial     = "permission_denials" // listed in a result
 	byDecline    = "declined"           // an answer on stdin
 	byHook       = "hook_denied"        // a hook that said no
+	byReview     = "review_denied"      // an automatic review that said no (codex)
 	byTask       = "task"               // a task that failed or was stopped
 	byOpenTask   = "task_open"          // a task open at exit
 	byOpenTurn   = "no_result"          // a turn without its result

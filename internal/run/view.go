@@ -31,6 +31,7 @@ type View struct {
 	Argv     []string          `json:"argv,omitempty"`
 	Model    string            `json:"model,omitempty"`
 	Mode     string            `json:"permission_mode,omitempty"`
+	Sandbox  string            `json:"sandbox,omitempty"` // of codex: read-only, workspace-write, danger-full-access
 	CI       map[string]string `json:"ci,omitempty"`
 
 	StartedAt *time.Time `json:"started_at,omitempty"`
@@ -96,6 +97,11 @@ type TurnView struct {
 	CostUSD    float64    `json:"cost_usd"`
 	Tokens     Tokens     `json:"tokens"`
 	Verdict    *Judgement `json:"verdict,omitempty"` // when State is done
+	// Of codex: the steps of the plan as last told, the sub-agents that work for the
+	// turn, and what the turn itself did.
+	Phases []PhaseView `json:"phases,omitempty"`
+	Agents []AgentView `json:"agents,omitempty"`
+	Items  *ItemCounts `json:"items,omitempty"`
 }
 
 // TaskView is one unit of work that the child announced.
@@ -134,10 +140,22 @@ type TaskUsage struct {
 	DurationMS int64 `json:"duration_ms"`
 }
 
-// PhaseView is one phase of a workflow.
+// ItemCounts counts the items of a codex turn by how they ended. Unfinished are
+// those whose end was never told: the turn was interrupted or failed, or the
+// child ended.
+type ItemCounts struct {
+	Started    int `json:"started"`
+	Completed  int `json:"completed"`
+	Failed     int `json:"failed"`
+	Declined   int `json:"declined"`
+	Unfinished int `json:"unfinished"`
+}
+
+// PhaseView is one phase of a workflow, or one step of a plan.
 type PhaseView struct {
-	Index int64  `json:"index"`
-	Title string `json:"title"`
+	Index  int64  `json:"index"`
+	Title  string `json:"title"`
+	Status string `json:"status,omitempty"` // pending, inProgress, completed; codex alone says it
 }
 
 // AgentView is one agent of a workflow, from the last snapshot.
@@ -148,8 +166,8 @@ type AgentView struct {
 	AgentID string `json:"agent_id,omitempty"`
 	Label   string `json:"label,omitempty"`
 	Phase   string `json:"phase,omitempty"`
-	// State is start, progress, done, error, or not_reported: its task has ended
-	// and no frame said what became of it.
+	// State is start, progress, done, error, stopped (codex), or not_reported: its
+	// task has ended and no frame said what became of it.
 	State      string `json:"state"`
 	Cached     bool   `json:"cached,omitempty"`
 	Model      string `json:"model,omitempty"`
