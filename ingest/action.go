@@ -1,6 +1,8 @@
 package ingest
 
 import (
+	"context"
+
 	"github.com/cbcast/cbcast/internal/dialect"
 	"github.com/cbcast/cbcast/internal/run"
 )
@@ -29,15 +31,25 @@ type action interface {
 	detail(r *request) map[string]string
 	// acked reads the child's answer to a request that it does not refuse.
 	acked(r *request, resp dialect.Response)
-	// failed is the reason of the final fact where it refuses.
+	// failed is the reason of the final fact where it refuses, "" where that is
+	// not the command's end.
 	failed(r *request, text string) string
 	// judge looks for the effect after each recorded line.
 	judge()
+	// ended may give the command its final fact when the child has left: without
+	// one it is unknown what became of it.
+	ended()
+}
+
+// A climber is an action that is carried out by itself, and not line by line: it
+// needs no control channel.
+type climber interface {
+	climb(ctx context.Context)
 }
 
 // actions make the action of a command by its name.
 var actions = map[string]func(plain) action{
-	"interrupt": func(p plain) action { return &interrupt{ending: ending{plain: p}} },
+	"interrupt": newInterrupt,
 	"stop_task": func(p plain) action { return &stopTask{ending: ending{plain: p}} },
 }
 
@@ -51,6 +63,7 @@ func (plain) detail(*request) map[string]string  { return nil }
 func (plain) acked(*request, dialect.Response)   {}
 func (plain) failed(_ *request, s string) string { return "the child said: " + s }
 func (plain) judge()                             {}
+func (plain) ended()                             {}
 
 // unknown stands for a command of a name that there is not.
 type unknown struct{ plain }

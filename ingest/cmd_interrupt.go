@@ -23,6 +23,14 @@ type interrupt struct {
 	second bool // the second interrupt is due or out
 }
 
+func newInterrupt(p plain) action {
+	a := interrupt{ending: ending{plain: p}}
+	if p.args.Escalate {
+		return &escalation{interrupt: a}
+	}
+	return &a
+}
+
 func (a *interrupt) refuse() string {
 	switch {
 	case a.args.Turn != "" && a.args.Turn != "end" && a.args.Turn != keepTurn:
@@ -133,10 +141,15 @@ type ending struct {
 }
 
 func (a *ending) detail(r *request) map[string]string {
-	detail := map[string]string{}
 	if r != a.requests[0] {
-		return detail
+		return map[string]string{}
 	}
+	return a.open()
+}
+
+// open is what is open, for the fact that says so.
+func (a *ending) open() map[string]string {
+	detail := map[string]string{}
 	if a.turn {
 		detail["turn"] = "open"
 	}

@@ -7,10 +7,12 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/cbcast/cbcast/ingest/child"
 	"github.com/cbcast/cbcast/ingest/spool"
 	"github.com/cbcast/cbcast/internal/bus"
 	"github.com/cbcast/cbcast/internal/dialect"
@@ -41,6 +43,9 @@ type injector interface {
 	Inject(ctx context.Context, line []byte) error
 	Hide(id string)
 	Unhide(id string)
+	Exited() <-chan struct{}
+	SignalFrom(sig syscall.Signal, from string) error
+	Tree() *child.Tree
 }
 
 // A commander writes commands from the bus to the child's stdin, at most once
@@ -57,12 +62,15 @@ type commander struct {
 	channel func() bool
 	// late answers a command that no event of the run can answer any more.
 	late func(ctx context.Context, cmd bus.Command, reason string)
+	// rungs are the times of an escalation; none are those of the dialect.
+	rungs []time.Duration
 
 	flight sync.WaitGroup // commands that may be written yet
 	wg     sync.WaitGroup // timers of pending commands
 
 	// Guarded by rec.mu.
 	known   map[string]bool
+	lacks   map[string]string // commands that the child said it does not know, and how
 	open    []*pending
 	ended   bool            // the child is gone
 	running context.Context // ends when the run does
@@ -108,7 +116,7 @@ func (p *pending) request(r *request) *request {
 }
 
 func newCommander(ctx context.Context, rec *recorder, proc injector, j *spool.Journal, channel func() bool, log *slog.Logger) *commander {
-	c := &commander{log: log, rec: rec, proc: proc, journal: j, channel: channel, known: map[string]bool{}}
+	c := &commander{log: log, rec: rec, proc: proc, journal: j, channel: channel, known: map[string]bool{}, lacks: map[string]string{}}
 	c.running, c.stop = context.WithCancel(ctx)
 	return c
 }
@@ -121,6 +129,10 @@ func (c *commander) handle(ctx context.Context, cmd bus.Command) {
 	case p != nil:
 		go func() { // ends when the line is written or a final fact is recorded; see end
 			defer c.flight.Done()
+			if a, ok := p.act.(climber); ok {
+				a.climb(ctx)
+				return
+			}
 			c.carryOut(ctx, p)
 		}()
 	case closed && c.late != nil:
@@ -172,11 +184,14 @@ func (c *commander) refusal(p *pending) string {
 	if reason := p.act.refuse(); reason != "" {
 		return bound(reason, maxReason)
 	}
+	_, climbs := p.act.(climber)
 	switch d := p.dialect(); {
-	case !c.channel():
+	case !climbs && !c.channel():
 		return "no_control_channel"
-	case !dialect.Supports(d, "", p.cmd.Name):
+	case !dialect.Supports(d, p.state().ChildVersion(), p.cmd.Name):
 		return fmt.Sprintf("unsupported: a %s child has no %s", d, p.cmd.Name)
+	case c.lacks[p.cmd.Name] != "":
+		return "unsupported: the child said: " + c.lacks[p.cmd.Name]
 	case c.waiting() >= maxPending, len(c.known) >= maxKnown:
 		return "too_many_commands"
 	case c.journal == nil:

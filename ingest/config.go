@@ -11,6 +11,7 @@ package ingest
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -44,7 +45,13 @@ type Config struct {
 	// StallAfter is the silence inside a turn after which a watchdog says so
 	// once, as a fact; it does nothing else. 0 turns it off.
 	StallAfter time.Duration `env:"STALL_AFTER" envDefault:"10m"`
+	// Escalate are the times that the first three rungs of an escalation may take:
+	// the interrupt, stop_task, SIGTERM. Empty are those that the agent needs.
+	Escalate []time.Duration `env:"ESCALATE"`
 }
+
+// minRung is the least time of a rung. A child that obeys at once needs less.
+const minRung = 50 * time.Millisecond
 
 // minSpool holds a run's first and last words, and a little between.
 const minSpool = 64 << 10
@@ -78,6 +85,9 @@ func (c *Config) Validate() error {
 		if d < 0 {
 			return fmt.Errorf("%s %s: use 0 or more", name, d)
 		}
+	}
+	if len(c.Escalate) != 0 && (len(c.Escalate) != 3 || slices.Min(c.Escalate) < minRung) {
+		return fmt.Errorf("CBCAST_ESCALATE %v: use three times of %s or more, for the interrupt, stop_task and SIGTERM", c.Escalate, minRung)
 	}
 	if c.PresenceTTL < 2*time.Second {
 		return fmt.Errorf("CBCAST_PRESENCE_TTL %s: use 2s or more", c.PresenceTTL)

@@ -207,7 +207,7 @@ func (e *edge) commander(ctx context.Context, p *child.Process) *commander {
 		e.log.Error("open the command journal; commands are refused", "error", err)
 	}
 	cmd := newCommander(ctx, e.rec, p, journal, e.channel, e.log)
-	cmd.late = e.ship.refuse
+	cmd.late, cmd.rungs = e.ship.refuse, e.o.Escalate
 	e.ship.commands = cmd.handle
 	g := &gate{open: p.OpenGate}
 	if e.o.Stdin == nil {
@@ -287,8 +287,8 @@ func (e *edge) exited(res child.Result, ended string) {
 		x.Signal = signalName(res.Signal)
 	}
 	for _, s := range res.Signals {
-		from := "parent"
-		if s.From == child.FromEdge {
+		from := s.From // parent, command
+		if from == child.FromEdge {
 			from = "cbcast"
 		}
 		x.Forwarded = append(x.Forwarded, event.Signal{Signal: signalName(s.Signal), Time: s.At, From: from})

@@ -103,7 +103,13 @@ func (c *commander) answer(p *pending, r *request, resp dialect.Response) {
 	c.written(p, r)
 	r.acked = true
 	if resp.Error != "" {
-		c.finishLocked(p, event.Refused, p.act.failed(r, bound(resp.Error, maxReason)), nil)
+		text := bound(resp.Error, maxReason)
+		if name, ok := dialect.UnknownRequest(text); ok && slices.Contains(dialect.Commands, name) {
+			c.lacks[name] = text
+		}
+		if reason := p.act.failed(r, text); reason != "" {
+			c.finishLocked(p, event.Refused, reason, nil)
+		}
 	} else {
 		c.factLocked(p, event.Acked, "", r.id, nil)
 		p.act.acked(r, resp)
@@ -174,7 +180,10 @@ func (c *commander) end() {
 	c.rec.mu.Unlock()
 	c.flight.Wait()
 	c.rec.mu.Lock()
-	for _, p := range c.open {
+	for _, p := range slices.Clone(c.open) {
+		if !p.final {
+			p.act.ended()
+		}
 		c.finishLocked(p, event.UnknownF, "the run ended first", nil)
 	}
 	c.open = nil

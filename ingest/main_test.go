@@ -10,10 +10,13 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -45,6 +48,10 @@ func TestMain(m *testing.M) {
 		os.Exit(edgeProcess())
 	case "true":
 		os.Exit(0)
+	case "helper":
+		signal.Ignore(syscall.SIGTERM)
+		fmt.Println(os.Getpid())
+		select {}
 	}
 	code := m.Run()
 	theWorld.close()
@@ -59,7 +66,7 @@ func TestMain(m *testing.M) {
 
 // An order is what a test tells the agent.
 type order struct {
-	Op   string `json:"op"` // out, repeat (Code times), err, exit
+	Op   string `json:"op"` // out, repeat (Code times), err, exit, ignore (a signal), spawn
 	Data []byte `json:"data,omitempty"`
 	Code int    `json:"code,omitempty"`
 }
@@ -68,6 +75,24 @@ type order struct {
 type report struct {
 	Line string `json:"line,omitempty"`
 	EOF  bool   `json:"eof,omitempty"`
+}
+
+// spawn starts a process in a session of its own that ignores SIGTERM, as an
+// agent starts its tools, and returns its pid.
+func spawn() string {
+	path, _ := os.Executable()
+	c := exec.Command(path)
+	c.Env = []string{roleEnv + "=helper"}
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	out, err := c.StdoutPipe()
+	if err != nil {
+		return err.Error()
+	}
+	if err := c.Start(); err != nil {
+		return err.Error()
+	}
+	line, _ := bufio.NewReader(out).ReadString('\n')
+	return strings.TrimSpace(line)
 }
 
 func puppet() int {
@@ -103,6 +128,11 @@ func puppet() int {
 			os.Stderr.Write(o.Data)
 		case "exit":
 			return o.Code
+		case "ignore":
+			signal.Ignore(syscall.Signal(o.Code))
+			enc.Encode(report{Line: "ignored"})
+		case "spawn":
+			enc.Encode(report{Line: spawn()})
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"unicode/utf8"
 )
 
 // Scopes are what a rewind can go back to. CodeBuddy accepts any other word and
@@ -60,7 +59,7 @@ func Message(d Name, uuid, session string, content []byte) ([]byte, error) {
 		return nil, ErrUnsupported
 	}
 	b := append([]byte(nil), `{"type":"user","message":{"role":"user","content":`...)
-	b = AppendASCIIValue(b, content)
+	b = appendASCIIValue(b, content)
 	b = append(b, `},"parent_tool_use_id":null`...)
 	b = appendField(b, "session_id", session)
 	b = appendField(b, "uuid", uuid)
@@ -76,9 +75,9 @@ func Steer(d Name, requestID, session string, content []byte) ([]byte, error) {
 	b = append(b, `,"content_blocks":`...)
 	if v, _ := valueOf(content); v.IsString() {
 		b = append(b, `[{"type":"text","text":`...)
-		b = append(AppendASCIIValue(b, v), "}]"...)
+		b = append(appendASCIIValue(b, v), "}]"...)
 	} else {
-		b = AppendASCIIValue(b, v)
+		b = appendASCIIValue(b, v)
 	}
 	return append(b, "}}\n"...), nil
 }
@@ -197,35 +196,6 @@ func valueOf(text []byte) (Value, bool) {
 	}
 	v := f.Raw.Get("v")
 	return v, bytes.Equal(v, bytes.TrimSpace(text))
-}
-
-// AppendASCIIValue appends the JSON value v without space between its parts, and
-// every character beyond printable ASCII as an escape: its meaning stays, number
-// by digit and string by character. What is no UTF-8 becomes U+FFFD.
-func AppendASCIIValue(b []byte, v []byte) []byte {
-	inside := false
-	for i := 0; i < len(v); {
-		c := v[i]
-		switch {
-		case inside && c == '\\' && i+1 < len(v):
-			b = append(b, c, v[i+1])
-			i += 2
-			continue
-		case c == '"':
-			inside = !inside
-			b = append(b, c)
-		case !inside && (c == ' ' || c == '\t' || c == '\n' || c == '\r'):
-		case c >= ' ' && c < 0x7f:
-			b = append(b, c)
-		default:
-			r, n := utf8.DecodeRune(v[i:])
-			b = appendRune(b, r)
-			i += n
-			continue
-		}
-		i++
-	}
-	return b
 }
 
 // appendRune appends r as one escape, or two.

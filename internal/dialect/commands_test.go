@@ -36,8 +36,8 @@ func TestCommandLines(t *testing.T) {
 		},
 		{
 			"blocks", line(dialect.Message(dialect.CBC, "u-1", "", blocks)),
-			`{"type":"user","message":{"role":"user","content":[{"type":"text","text":"a\u2028\u00e9\n\u007f"},` +
-				`{"type":"image","source":{"type":"base64","n":1.50}}]},"parent_tool_use_id":null,"session_id":"","uuid":"u-1"}`,
+			`{"type":"user","message":{"role":"user","content":[ {"type": "text", "text": "a\u2028\u00e9\n\u007f"}, ` +
+				`{"type":"image","source":{"type":"base64","n":1.50}} ]},"parent_tool_use_id":null,"session_id":"","uuid":"u-1"}`,
 		},
 		{"steer", line(dialect.Steer(dialect.CBC, "r", "s", []byte(`"😀"`))), req + `"subtype":"steer","session_id":"s","content_blocks":[{"type":"text","text":"\ud83d\ude00"}]}}`},
 		{"steer blocks", line(dialect.Steer(dialect.CBC, "r", "", []byte(`[{"type":"text","text":"x"}]`))), req + `"subtype":"steer","content_blocks":[{"type":"text","text":"x"}]}}`},
@@ -59,12 +59,16 @@ func TestCommandLines(t *testing.T) {
 	}
 }
 
-// A value that is written in ASCII means what it meant.
-func TestASCIIValue(t *testing.T) {
+// Content that is written in ASCII means what it meant.
+func TestContentKept(t *testing.T) {
 	for _, in := range []string{
-		`"a\"b\\"`, `{"a" : [1, 2.50, 1e400], "\u00e9" : null}`, `"\\u0041"`, "\"\u2028\U0001F600\"", `"x\\"`, `12345678901234567890`, "\"\xff\"",
+		`"a\"b\\"`, `[{"a" : [1, 2.50, 1e400], "\u00e9" : null}]`, `"\\u0041"`, "\"\u2028\U0001F600\"", `"x\\"`, "[\n12345678901234567890\t]", "\"\xff\"",
 	} {
-		out := dialect.AppendASCIIValue(nil, []byte(in))
+		line, err := dialect.Message(dialect.Claude, "u", "", []byte(in))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, _ := dialect.Parse(line[:len(line)-1])
 		var a, b any
 		dec := func(s string, v *any) {
 			d := json.NewDecoder(strings.NewReader(s))
@@ -74,9 +78,9 @@ func TestASCIIValue(t *testing.T) {
 			}
 		}
 		dec(in, &a)
-		dec(string(out), &b)
+		dec(string(f.Get("message").Get("content")), &b)
 		if d := cmp.Diff(a, b); d != "" {
-			t.Errorf("%q became %q:\n%s", in, out, d)
+			t.Errorf("%q became %q:\n%s", in, line, d)
 		}
 	}
 }
@@ -122,11 +126,11 @@ func TestCapabilities(t *testing.T) {
 			t.Errorf("%s %s: %s, want %s", tt.d, tt.version, got, tt.want)
 		}
 	}
-	for text, want := range map[string]bool{
-		"Unknown control request subtype: rewind": true, "Unsupported control request subtype: rewind": true, "Session not found: current": false,
+	for text, want := range map[string]string{
+		"Unknown control request subtype: rewind": "rewind", "Unsupported control request subtype: steer": "steer", "Session not found: current": "",
 	} {
-		if got := dialect.UnknownRequest(text); got != want {
-			t.Errorf("UnknownRequest(%q) = %v", text, got)
+		if got, ok := dialect.UnknownRequest(text); got != want || ok != (want != "") {
+			t.Errorf("UnknownRequest(%q) = %q, %v", text, got, ok)
 		}
 	}
 }

@@ -10,12 +10,14 @@ import (
 // ErrUnsupported is returned when a dialect has no such command.
 var ErrUnsupported = errors.New("the child has no such command")
 
-// commands lists all commands, and what a child of each dialect obeys: what
-// Claude Code 2.1.220 and CodeBuddy 2.163 were seen to do.
+// Commands lists all commands but the answer to an ask.
+var Commands = []string{
+	"interrupt", "stop_task", "message", "steer", "set_permission_mode", "set_model", "rewind_files", "rewind", "end_session",
+}
+
 var (
-	commands = []string{
-		"interrupt", "stop_task", "message", "steer", "set_permission_mode", "set_model", "rewind_files", "rewind", "end_session",
-	}
+	// obeyed is what a child of each dialect does: what Claude Code 2.1.220 and
+	// CodeBuddy 2.163 were seen to do.
 	obeyed = map[Name][]string{
 		Claude:  {"interrupt", "stop_task", "message", "set_permission_mode", "set_model", "rewind_files", "end_session"},
 		CBC:     {"interrupt", "message", "steer", "set_permission_mode", "set_model", "rewind_files", "rewind"},
@@ -39,7 +41,7 @@ func Supports(d Name, version, command string) bool {
 // Capabilities lists the commands that a child of dialect d obeys.
 func Capabilities(d Name, version string) []string {
 	var list []string
-	for _, c := range commands {
+	for _, c := range Commands {
 		if Supports(d, version, c) {
 			list = append(list, c)
 		}
@@ -59,10 +61,12 @@ func upTo(version string, major, minor int) bool {
 	return errX == nil && errY == nil && (x < major || x == major && y <= minor)
 }
 
-// UnknownRequest reports whether the error of a control_response says that the
-// child has no such request: CodeBuddy calls it unknown, Claude Code unsupported.
-func UnknownRequest(text string) bool {
-	return strings.HasPrefix(text, "Unknown control request subtype") || strings.HasPrefix(text, "Unsupported control request subtype")
+// UnknownRequest reads the error of a control_response that says that the child
+// has no such request, and returns the request's subtype: CodeBuddy calls it
+// unknown, Claude Code unsupported.
+func UnknownRequest(text string) (subtype string, ok bool) {
+	head, subtype, ok := strings.Cut(text, " control request subtype: ")
+	return subtype, ok && (head == "Unknown" || head == "Unsupported")
 }
 
 // Interrupt returns the line, with its LF, that asks the child to stop what it
