@@ -43,6 +43,11 @@ func (s *State) applyEdge(e *event.Event) {
 		if json.Unmarshal(e.Data, &d) == nil {
 			s.warn(e.Seq, "stalled", d.What)
 		}
+	case event.TypeCapabilities:
+		var d event.Capabilities
+		if json.Unmarshal(e.Data, &d) == nil {
+			s.caps = &d
+		}
 	case event.TypeConflict:
 		var d event.Conflict
 		_ = json.Unmarshal(e.Data, &d) // a conflict without a run is one, too
@@ -67,7 +72,7 @@ func (s *State) applyStarted(e *event.Event) {
 	if json.Unmarshal(e.Data, &d) != nil {
 		return
 	}
-	s.started, s.startedAt = d, e.Time
+	s.started, s.startedAt, s.caps = d, e.Time, d.Capabilities
 	if n := dialect.Name(d.Dialect); n == dialect.Claude || n == dialect.CBC || n == dialect.Codex {
 		s.dialect = n
 	}
@@ -306,6 +311,8 @@ type Summary struct {
 	Ended    time.Time         // zero while the run lives
 	Versions map[string]string // cbcast, child
 	Commands []string          // that the child obeys
+	// Capabilities is nil where no fact said them.
+	Capabilities *event.Capabilities
 }
 
 // Summary returns the short form of the state.
@@ -313,6 +320,7 @@ func (s *State) Summary() Summary {
 	v := Summary{
 		Dialect: string(s.dialect), State: s.Phase(), Sessions: s.Sessions(), Updated: s.now,
 		Versions: s.versions(), Commands: dialect.Capabilities(s.dialect, s.childVer),
+		Capabilities: s.Capabilities(),
 	}
 	if j := s.Verdict(); j != nil {
 		v.Verdict = string(j.Verdict)
@@ -321,6 +329,18 @@ func (s *State) Summary() Summary {
 		v.Ended = s.now
 	}
 	return v
+}
+
+// Capabilities is what the child can do as the edge has found out, nil where it
+// has not said so. The list of commands is short: dialects bound it.
+func (s *State) Capabilities() *event.Capabilities {
+	if s.caps == nil {
+		return nil
+	}
+	c := *s.caps
+	c.Level = clip(c.Level, maxText)
+	c.Commands = slices.Clone(c.Commands[:min(len(c.Commands), maxCommands)])
+	return &c
 }
 
 func (s *State) versions() map[string]string {

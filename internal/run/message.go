@@ -18,6 +18,7 @@ func (s *State) assistant(e *event.Event, f *dialect.Frame) {
 		switch typ {
 		case "tool_use":
 			s.toolUse(item, parent)
+			s.questionCalled(e.Seq, parent, item)
 		case "text":
 			if r == nil {
 				continue
@@ -65,6 +66,7 @@ func (s *State) user(e *event.Event, f *dialect.Frame) {
 			continue
 		}
 		results++
+		s.questionResult(item)
 		s.askToolResult(boundID(item.Get("tool_use_id").Text()), item.Get("is_error").True(), e.Seq)
 		if s.dialect != dialect.CBC {
 			continue

@@ -33,6 +33,7 @@ func (s *State) resultFrame(e *event.Event, f *dialect.Frame) {
 	s.judgeResult(e.Seq, f, r)
 	s.count(e.Session, f, t)
 	s.keepResult(e.Seq, f)
+	s.questionsAtResult(e.Seq, f, t.n)
 	s.askResult(e.Session, e.Seq)
 }
 

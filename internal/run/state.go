@@ -86,7 +86,9 @@ type State struct {
 
 	frames  int    // lines on stdout that are frames
 	tail    uint64 // seq of a cut tail on stdout
-	doc     []byte // raw stdout, while it may be a document
+	quest   questions
+	caps    *event.Capabilities // nil while no fact said them
+	doc     []byte              // raw stdout, while it may be a document
 	docOver bool
 	ending  evidence
 	exit    *ExitView

@@ -3,6 +3,8 @@ package run
 import (
 	"encoding/json"
 	"time"
+
+	"github.com/cbcast/cbcast/internal/event"
 )
 
 // A View is a run's state as JSON: the public body of GET /v1/runs/{run}. Field
@@ -33,6 +35,11 @@ type View struct {
 	Mode     string            `json:"permission_mode,omitempty"`
 	Sandbox  string            `json:"sandbox,omitempty"` // of codex: read-only, workspace-write, danger-full-access
 	CI       map[string]string `json:"ci,omitempty"`
+
+	// Capabilities is what the child can do, as far as it was seen.
+	Capabilities *event.Capabilities `json:"capabilities,omitempty"`
+	// WaitsForResume is there where the run ended on a question.
+	WaitsForResume *WaitsView `json:"waits_for_resume,omitempty"`
 
 	StartedAt *time.Time `json:"started_at,omitempty"`
 	UpdatedAt *time.Time `json:"updated_at,omitempty"`
