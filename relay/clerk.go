@@ -4,12 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/cbcast/cbcast/internal/bus"
 	"github.com/cbcast/cbcast/internal/event"
+	"github.com/cbcast/cbcast/internal/run"
 	"github.com/cbcast/cbcast/internal/subject"
 )
 
@@ -20,6 +20,9 @@ const (
 	// maxOpen bounds the commands waited for. Past it the next ones are left to
 	// other relays and to whoever asks.
 	maxOpen = 10_000
+
+	// commandsLeave is how long after its time a command is surely off the bus.
+	commandsLeave = 10 * time.Minute
 )
 
 // Audit is the data of the fact who gave a command.
@@ -33,32 +36,36 @@ type clerk struct {
 
 	mu    sync.Mutex // guards the rest
 	open  map[string]matter
-	todo  []bus.RunInfo // runs whose earlier commands are to be read
-	seen  map[string]matter
-	order []string // ids in seen, the oldest first
+	todo  []bus.RunInfo     // runs whose earlier commands are to be read
+	seen  map[string]runKey // the runs of commands
+	order []string          // ids in seen, the oldest first
+	news  uint64            // counts runs that ended or were lost
 }
 
 // A matter is one command whose end is not known.
 type matter struct {
-	Audit
+	Audit       // without the arguments
 	tenant, run string
-	given       time.Time
 	at          time.Time // of the next look
 }
 
 func newClerk(r *Relay) *clerk {
-	return &clerk{r: r, wake: make(chan struct{}, 1), open: map[string]matter{}, seen: map[string]matter{}}
+	return &clerk{r: r, wake: make(chan struct{}, 1), open: map[string]matter{}, seen: map[string]runKey{}}
 }
 
 // audited takes up the command of an audit fact.
 func (c *clerk) audited(e *event.Event) {
-	m := matter{tenant: e.Tenant, run: e.Run, given: e.Time}
+	m := matter{tenant: e.Tenant, run: e.Run}
 	if json.Unmarshal(e.Data, &m.Audit) != nil || m.Command == "" || subject.Audit(m.Command) != e.Ref {
 		return
 	}
-	if m.DeliverBy.IsZero() { // written by an older or another program: look it up
+	m.Args = nil
+	switch {
+	case m.DeliverBy.IsZero(): // written by an older or another program: look it up
 		m.at = time.Now()
-	} else {
+	case m.Name == cmdAnswer: // see [clerk.finish]
+		m.at = e.Time.Add(slack)
+	default:
 		m.at = m.DeliverBy.Add(slack)
 	}
 	c.mu.Lock()
@@ -72,19 +79,34 @@ func (c *clerk) audited(e *event.Event) {
 		}
 		c.order = append(c.order, m.Command)
 	}
-	c.seen[m.Command] = m
+	c.seen[m.Command] = runKey{m.tenant, m.run}
 	c.mu.Unlock()
 	c.poke()
 }
 
-// find returns a command that the bus may have let go: some minutes after its
-// delivery time. What was given before this relay began is known where the run's
-// edge was not there then.
-func (c *clerk) find(id string) (matter, bool) {
+// find returns the run of a command that the bus may have let go: some minutes
+// after its delivery time. What was given before this relay began is known where
+// the run's edge was not there then, or an ask was open.
+func (c *clerk) find(id string) (tenant, run string, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	m, ok := c.seen[id]
-	return m, ok
+	k, ok := c.seen[id]
+	return k.tenant, k.run, ok
+}
+
+// ended looks soon at what is open of a run that ended or was lost.
+func (c *clerk) ended(run string) {
+	at := time.Now().Add(settleDelay)
+	c.mu.Lock()
+	c.news++
+	for key, m := range c.open {
+		if m.run == run && m.at.After(at) {
+			m.at = at
+			c.open[key] = m
+		}
+	}
+	c.mu.Unlock()
+	c.poke()
 }
 
 // recall takes up earlier commands to runs whose edge is not there.
@@ -159,6 +181,9 @@ func (c *clerk) read(ctx context.Context, i bus.RunInfo) {
 func (c *clerk) settle(ctx context.Context, m matter) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
+	c.mu.Lock()
+	news := c.news
+	c.mu.Unlock()
 	next, err := c.judge(ctx, &m)
 	if err != nil {
 		c.r.log.Debug("command not settled yet", "command", m.Command, "error", err)
@@ -170,6 +195,9 @@ func (c *clerk) settle(ctx context.Context, m matter) {
 	if next.IsZero() {
 		delete(c.open, key)
 		return
+	}
+	if soon := time.Now().Add(settleDelay); c.news != news && next.After(soon) {
+		next = soon // it may be this run that ended meanwhile
 	}
 	m.at = next
 	c.open[key] = m
@@ -204,42 +232,88 @@ func (c *clerk) judge(ctx context.Context, m *matter) (time.Time, error) {
 		return time.Time{}, err
 	}
 	facts := f.commandFacts(m.Command)
-	written := false
-	for _, fact := range facts {
-		if fact.Fact.Final() {
-			return time.Time{}, nil
-		}
-		written = written || fact.Fact == event.Written || fact.Fact == event.Acked
+	if finalFact(facts) != nil {
+		return time.Time{}, nil
 	}
-	end := m.EffectBy.Add(slack)
-	if p, err := c.r.bus.Presence(ctx, m.run); err != nil {
-		return time.Time{}, err
-	} else if p == bus.Alive {
-		if time.Now().Before(end) {
-			return end, nil
-		}
-		if time.Now().After(end.Add(10 * time.Minute)) { // it is off the bus; nobody can carry it out
-			return time.Time{}, nil
-		}
-		return time.Now().Add(time.Minute), nil
+	v := verdict{written: isWritten(facts), silent: len(facts) == 0}
+	f.view(func(st *run.State) { v.ended, v.lost = st.Ended(), st.Lost() })
+	next, err := c.wait(ctx, m, v)
+	if errors.Is(err, errLeft) {
+		return time.Time{}, nil
 	}
-	if written && time.Now().Before(end) {
-		return end, nil
+	if err != nil || !next.IsZero() {
+		return next, err
 	}
-	ended := false
-	f.mu.Lock()
-	ended = f.state.Ended()
-	f.mu.Unlock()
+	word, reason := v.word(m.EdgeAlive)
+	return time.Time{}, c.say(ctx, m, word, reason)
+}
+
+// A verdict is what is known of a command without a final fact.
+type verdict struct {
+	written bool // the edge said so
+	silent  bool // it said nothing
+	ended   bool // the run is over
+	lost    bool // its edge is gone
+}
+
+// errLeft says that the command is off the bus while the edge lives and says
+// nothing: nobody can carry it out, and nobody knows more.
+var errLeft = errors.New("the command has left the bus")
+
+// wait says when to look again, zero when it is time to judge.
+func (c *clerk) wait(ctx context.Context, m *matter, v verdict) (time.Time, error) {
+	now, end := time.Now(), m.EffectBy.Add(slack)
+	if v.lost && v.written && m.Name == cmdAnswer { // the end may be a day away
+		return time.Time{}, nil
+	}
+	if !v.ended && now.Before(m.DeliverBy) {
+		var err error
+		if m.Name == cmdAnswer && v.silent {
+			err = c.finish(ctx, m)
+		}
+		return m.DeliverBy.Add(slack), err
+	}
+	p, err := c.r.bus.Presence(ctx, m.run)
 	switch {
-	case written:
-		return time.Time{}, c.say(ctx, m, event.UnknownF, "it was written, and the edge is gone")
-	case ended || !m.EdgeAlive:
-		return time.Time{}, c.say(ctx, m, event.Expired, "no edge took it in time")
-	default:
-		// The edge was there when the command came. What it did with it may lie
-		// in its spool.
-		return time.Time{}, c.say(ctx, m, event.UnknownF, "the edge went away and has not said what it did")
+	case err != nil:
+		return time.Time{}, err
+	case p == bus.Alive && v.ended: // it leaves, or its death is not noticed yet
+		return now.Add(slack), nil
+	case now.Before(end) && (p == bus.Alive || v.written && !v.ended):
+		return end, nil
+	case p == bus.Alive && now.After(end.Add(commandsLeave)):
+		return time.Time{}, errLeft
+	case p == bus.Alive:
+		return now.Add(time.Minute), nil
 	}
+	return time.Time{}, nil
+}
+
+// word says what became of the command.
+func (v verdict) word(edgeAlive bool) (event.Fact, string) {
+	switch {
+	case v.written && v.ended:
+		return event.UnknownF, "it was written, and the run ended first"
+	case v.written:
+		return event.UnknownF, "it was written, and the edge is gone"
+	case v.ended:
+		return event.Expired, "the run ended before it was delivered"
+	case !edgeAlive:
+		return event.Expired, "no edge took it in time"
+	}
+	// The edge was there when the command came. What it did with it may lie in its
+	// spool.
+	return event.UnknownF, "the edge went away and has not said what it did"
+}
+
+// finish puts an answer on the bus that was decided and may not have got there:
+// the relay that took it may have died in between.
+func (c *clerk) finish(ctx context.Context, m *matter) error {
+	a, e, err := findAudit(ctx, c.r.bus, m.tenant, m.run, m.Command)
+	if err == nil {
+		_, err = c.r.bus.SendCommand(ctx, ofAudit(e, a))
+	}
+	return err
 }
 
 // say writes the fact, once among all relays.
@@ -257,10 +331,4 @@ func (c *clerk) say(ctx context.Context, m *matter, fact event.Fact, reason stri
 		return nil
 	}
 	return err
-}
-
-// ValidCommandID reports whether a command's id that a client made up is passed on.
-func ValidCommandID(id string) bool {
-	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:"
-	return len(id) <= 64 && strings.Trim(id, plain) == "" && strings.Trim(id, ".") != "" // a path of dots is none
 }

@@ -23,7 +23,10 @@ const (
 	CodeBadMethod    Code = "method_not_allowed" // 405
 	CodeEnded        Code = "already_ended"      // 409: the run has ended; nothing was written to the child
 	CodeReused       Code = "id_reused"          // 409: the command id was used for another command
-	CodeTooLarge     Code = "too_large"          // 413: the body is over 1 MiB
+	CodeAnswered     Code = "already_answered"   // 409: another answer to this ask was first
+	CodeUnanswerable Code = "not_answerable"     // 409: only the agent's own host can answer this ask
+	CodeAskClosed    Code = "ask_closed"         // 410: the ask is open no more
+	CodeTooLarge     Code = "too_large"          // 413: the body is over 1 MiB, or a message on the bus cannot carry it
 	CodeNoStreaming  Code = "no_streaming"       // 500: something in between cannot flush
 	CodeInternal     Code = "internal"           // 500
 	CodeUnavailable  Code = "unavailable"        // 503: the bus is away, or the relay starts or ends
@@ -34,6 +37,7 @@ var statusOf = map[Code]int{
 	CodeBadRequest: http.StatusBadRequest, CodeBadCursor: http.StatusBadRequest, CodeUnauthorized: http.StatusUnauthorized,
 	CodeBadHost: http.StatusForbidden, CodeBadOrigin: http.StatusForbidden, CodeNotFound: http.StatusNotFound,
 	CodeBadMethod: http.StatusMethodNotAllowed, CodeEnded: http.StatusConflict, CodeReused: http.StatusConflict,
+	CodeAnswered: http.StatusConflict, CodeUnanswerable: http.StatusConflict, CodeAskClosed: http.StatusGone,
 	CodeTooLarge: http.StatusRequestEntityTooLarge, CodeNoStreaming: http.StatusInternalServerError,
 	CodeInternal: http.StatusInternalServerError, CodeUnavailable: http.StatusServiceUnavailable,
 	CodeTooMany: http.StatusServiceUnavailable,
@@ -57,6 +61,27 @@ type apiErr struct {
 }
 
 func fail(code Code, message string) *apiErr { return &apiErr{code: code, message: message} }
+
+func (e *apiErr) Error() string { return e.message }
+
+// CodeOf returns what an error of a [Giver] says about the request, "" for an error
+// of the bus.
+func CodeOf(err error) Code {
+	var aerr *apiErr
+	if errors.As(err, &aerr) {
+		return aerr.code
+	}
+	return ""
+}
+
+// DetailsOf returns the details of an error of a [Giver].
+func DetailsOf(err error) map[string]any {
+	var aerr *apiErr
+	if errors.As(err, &aerr) {
+		return aerr.details
+	}
+	return nil
+}
 
 func (e *apiErr) with(key string, v any) *apiErr {
 	if e.details == nil {

@@ -29,35 +29,54 @@ type Fact struct {
 	Detail map[string]string `json:"detail,omitempty"`
 }
 
-// A fold is one run's state, and its command facts.
+// A fold is one run's book, kept up to date.
 type fold struct {
 	*follower
+	*book
 	used uint64 // guarded by hub.mu, like stop
 	stop func()
+}
 
+func newFold(r *Relay, ref bus.Ref) *fold {
+	f := &fold{follower: newFollower(r.bus, ref, r.log), book: newBook(ref.Run)}
+	f.start = beginning
+	f.apply = func(e *event.Event, _ bool) { f.take(e) }
+	return f
+}
+
+// A book is one run's state, and its command facts.
+type book struct {
 	mu    sync.Mutex // guards the rest
 	state *run.State
 	facts map[string][]Fact
 	order []string // of commands
+	// answers are the decisions on asks that are on the bus, the last attempt of
+	// each ask. The state knows them when the edge has written them.
+	answers map[string]decided
 }
 
-func newFold(r *Relay, ref bus.Ref) *fold {
-	f := &fold{follower: newFollower(r.bus, ref, r.log), state: run.New(ref.Run), facts: map[string][]Fact{}}
-	f.start = beginning
-	f.apply = f.take
-	return f
+type decided struct {
+	command string
+	view    run.AskDecided
 }
 
-func (f *fold) take(e *event.Event, _ bool) {
+func newBook(runID string) *book {
+	return &book{state: run.New(runID), facts: map[string][]Fact{}, answers: map[string]decided{}}
+}
+
+func (f *book) take(e *event.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.state.Apply(e)
+	if e.Type == event.TypeAudit && e.Seq == 0 {
+		f.answered(e)
+	}
 	if e.Type == event.TypeCommand && e.Stream == event.Edge || e.Type == event.TypeCommandFact && e.Seq == 0 {
 		f.fact(e)
 	}
 }
 
-func (f *fold) fact(e *event.Event) {
+func (f *book) fact(e *event.Event) {
 	var d event.CommandFact
 	if json.Unmarshal(e.Data, &d) != nil || d.Command == "" {
 		return
@@ -82,15 +101,50 @@ func (f *fold) fact(e *event.Event) {
 	f.facts[d.Command] = list
 }
 
+// answered reads the audit fact of an answer. As many are kept as a run can have
+// asks in its state; what is past that shows when it is written.
+func (f *book) answered(e *event.Event) {
+	var a event.Audit
+	if json.Unmarshal(e.Data, &a) != nil || a.Name != cmdAnswer || a.Args == nil || a.Args.Answer == nil {
+		return
+	}
+	ask := a.Args.Ask
+	if _, known := f.answers[ask]; !known && len(f.answers) >= maxCommands {
+		return
+	}
+	at := e.Time
+	f.answers[ask] = decided{a.Command, run.AskDecided{Decision: a.Args.Decision, By: run.ByBus, Command: a.Command, At: &at}}
+}
+
+// asks lists the asks. One that is open and was decided on the bus says so: the
+// answer is on its way.
+func (f *book) asks() []run.AskView {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	list := f.state.Asks()
+	for i := range list {
+		a := &list[i]
+		d, ok := f.answers[a.ID]
+		if !ok || a.State != run.AskOpen || a.Decided != nil {
+			continue
+		}
+		if _, failed := undelivered(f.facts[d.command]); !failed {
+			view := d.view
+			a.Decided = &view
+		}
+	}
+	return list
+}
+
 // view calls fn with the state under its lock.
-func (f *fold) view(fn func(*run.State)) {
+func (f *book) view(fn func(*run.State)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	fn(f.state)
 }
 
 // commandFacts returns what is known of a command beside its acceptance.
-func (f *fold) commandFacts(id string) []Fact {
+func (f *book) commandFacts(id string) []Fact {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return append([]Fact(nil), f.facts[id]...)

@@ -86,6 +86,9 @@ func (h *hub) dispatch(e *event.Event, _ uint64) {
 	switch e.Type {
 	case event.TypeExited, event.TypeLost, event.TypeResumed:
 		h.r.keeper.look(e.Run, settleDelay)
+		if e.Type != event.TypeResumed {
+			h.r.clerk.ended(e.Run)
+		}
 	case event.TypeAudit:
 		h.r.clerk.audited(e)
 	}

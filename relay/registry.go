@@ -100,8 +100,9 @@ func over(i bus.RunInfo) bool {
 
 // States of a run in the registry that the relay writes or looks for.
 const (
-	stateDone = "done"
-	stateLost = "lost"
+	stateDone    = "done"
+	stateLost    = "lost"
+	stateWaiting = "waiting"
 )
 
 func (g *registry) present(run string, p bus.Presence) {
@@ -121,20 +122,25 @@ func (g *registry) present(run string, p bus.Presence) {
 	}
 }
 
-// suspects looks at every run that is not over and whose edge is not there.
+// suspects looks at every run that is not over and whose edge is not there, and
+// has the earlier commands read of those and of the runs that wait for an answer.
 func (g *registry) suspects() {
 	g.mu.RLock()
-	var list []bus.RunInfo
+	var list, waiting []bus.RunInfo
 	for _, i := range g.runs {
-		if !over(i) && g.presence[i.Run] != bus.Alive {
+		switch {
+		case over(i):
+		case g.presence[i.Run] != bus.Alive:
 			list = append(list, i)
+		case i.State == stateWaiting:
+			waiting = append(waiting, i)
 		}
 	}
 	g.mu.RUnlock()
 	for _, i := range list {
 		g.r.keeper.look(i.Run, g.r.cfg.LostGrace)
 	}
-	g.r.clerk.recall(list)
+	g.r.clerk.recall(append(list, waiting...))
 }
 
 // alive is the edge's presence as far as known here.

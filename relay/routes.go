@@ -30,13 +30,17 @@ func (r *Relay) Handler() http.Handler {
 	read("/v1/runs/{run}/stream", r.streamRun)
 	write("/v1/runs/{run}/interrupt", r.interrupt)
 	write("/v1/runs/{run}/stop_task", r.stopTask)
+	write("/v1/runs/{run}/commands", r.anyCommand)
+	read("/v1/runs/{run}/asks", r.listAsks)
+	write("/v1/runs/{run}/asks/{ask}", r.answerAsk)
 	read("/v1/commands/{id}", r.showCommand)
 	read("/{$}", r.index)
 	mux.Handle("GET /livez", r.guard(r.live, false))
 	mux.Handle("GET /readyz", r.guard(r.readyz, false))
 	for _, path := range []string{
 		"/v1/runs", "/v1/runs/{run}", "/v1/runs/{run}/events", "/v1/runs/{run}/stream", "/v1/runs/{run}/interrupt",
-		"/v1/runs/{run}/stop_task", "/v1/commands/{id}", "/{$}", "/livez", "/readyz",
+		"/v1/runs/{run}/stop_task", "/v1/runs/{run}/commands", "/v1/runs/{run}/asks", "/v1/runs/{run}/asks/{ask}",
+		"/v1/commands/{id}", "/{$}", "/livez", "/readyz",
 	} {
 		mux.Handle(path, r.guard(badMethod, r.public))
 	}
@@ -96,8 +100,11 @@ GET  /v1/runs                        runs, the newest first (state, tenant, dial
 GET  /v1/runs/{run}                  one run's state
 GET  /v1/runs/{run}/events           its events, page by page (after, limit, task, session)
 GET  /v1/runs/{run}/stream           its events as server-sent events (Last-Event-ID or after, task, session)
+GET  /v1/runs/{run}/asks             what the agent asks (state)
+POST /v1/runs/{run}/asks/{ask}       answer it; needs the token
 POST /v1/runs/{run}/interrupt        stop what the agent does; needs the token
 POST /v1/runs/{run}/stop_task        stop one task; needs the token
+POST /v1/runs/{run}/commands         any command by its name; needs the token
 GET  /v1/commands/{id}               what became of a command
 GET  /livez, /readyz
 `

@@ -54,7 +54,7 @@ func (r *Relay) listRuns(w http.ResponseWriter, q *http.Request) *apiErr {
 		return want == "" || want == have
 	}
 	all := r.reg.list(func(i bus.RunInfo) bool {
-		return is("state", i.State) && is("tenant", i.Tenant) && is("dialect", i.Dialect) &&
+		return is("state", i.State) && is("waiting_for", i.WaitingFor) && is("tenant", i.Tenant) && is("dialect", i.Dialect) &&
 			(behind == nil || newer(i, *behind) > 0)
 	})
 	out := RunList{Runs: []RunEntry{}}

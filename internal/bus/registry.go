@@ -23,7 +23,12 @@ type RunInfo struct {
 	Name      string   `json:"name,omitempty"`
 	Sessions  []string `json:"sessions,omitempty"` // the main one first
 
-	State   string    `json:"state,omitempty"`
+	State string `json:"state,omitempty"`
+	// WaitingFor is approval or input while State is waiting, OpenAsks how many
+	// asks are open.
+	WaitingFor string `json:"waiting_for,omitempty"`
+	OpenAsks   int    `json:"open_asks,omitempty"`
+
 	Verdict string    `json:"verdict,omitempty"`
 	Started time.Time `json:"started,omitzero"`
 	Updated time.Time `json:"updated,omitzero"`

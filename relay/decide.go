@@ -1,0 +1,165 @@
+package relay
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cbcast/cbcast/internal/bus"
+	"github.com/cbcast/cbcast/internal/event"
+	"github.com/cbcast/cbcast/internal/run"
+)
+
+const (
+	// answerPrefix begins the ids of answers, which follow from the ask:
+	// answer-<run>-<ask>-<attempt>.
+	answerPrefix = "answer-"
+
+	// maxAttempts bounds the answers to one ask that could not be delivered.
+	maxAttempts = 100
+
+	// answerDeliver is how long an answer may take to reach the agent; its ask
+	// mostly ends before. answerEffect is how long its ask is awaited to close.
+	answerDeliver, answerEffect = 24 * time.Hour, 48 * time.Hour
+)
+
+func answerID(run, ask string, attempt int) string {
+	return answerPrefix + run + "-" + ask + "-" + strconv.Itoa(attempt)
+}
+
+// answeredRun is the run in the id of an answer.
+func answeredRun(id string) (string, bool) {
+	id, ok := strings.CutPrefix(id, answerPrefix)
+	for range 2 { // attempt and ask
+		i := strings.LastIndexByte(id, '-')
+		if !ok || i <= 0 {
+			return "", false
+		}
+		id = id[:i]
+	}
+	return id, true
+}
+
+// An Asked is an ask and what is known of its run, up to date with the bus.
+type Asked struct {
+	ID    string
+	View  *run.AskView // nil where the run has no such ask
+	Ended bool         // the run is over
+	// Facts returns the facts of a command beside its acceptance.
+	Facts func(command string) []Fact
+}
+
+// Answer decides an ask. The first answer counts, and the bus decides which that
+// is: the audit fact of the ask's command, stored where there is none. It stands
+// for as long as control facts are kept, so that a later answer is told of it
+// whichever relay is asked. The same answer again is given as a duplicate;
+// [CodeAnswered] is for another one, [CodeAskClosed] for an ask that is open no
+// more, [CodeNotFound] for one that never was. An answer that was not delivered
+// leaves the ask open for the next one.
+func (g *Giver) Answer(ctx context.Context, i bus.RunInfo, q Asked, a event.Answer, within time.Duration) (Given, error) {
+	a.Ask = q.ID
+	if err := checkShape(&a); err != nil {
+		return Given{}, err
+	}
+	for n := 1; n <= maxAttempts; n++ {
+		id := answerID(i.Run, q.ID, n)
+		audit, e, err := findAudit(ctx, g.Bus, i.Tenant, i.Run, id)
+		switch {
+		case notFoundErr(err):
+			return g.decide(ctx, i, q, id, a, within)
+		case err != nil:
+			return Given{}, err
+		}
+		facts := q.Facts(id)
+		switch reason, undelivered := undelivered(facts); {
+		case !undelivered:
+			return g.stands(ctx, ofAudit(e, audit), audit, a, len(facts) == 0)
+		case closedReasons[reason]:
+			return Given{}, fail(CodeAskClosed, "the ask was open no more when the answer came").
+				with("ask", q.ID).with("reason", reason).with("command", id)
+		}
+	}
+	return Given{}, fail(CodeAskClosed, fmt.Sprintf("%d answers could not be delivered", maxAttempts)).with("ask", q.ID)
+}
+
+// decide is the first to answer, or finds that another was.
+func (g *Giver) decide(ctx context.Context, i bus.RunInfo, q Asked, id string, a event.Answer, within time.Duration) (Given, error) {
+	if err := answerable(q); err != nil {
+		return Given{}, err
+	}
+	if err := checkAnswer(q.View, &a); err != nil {
+		return Given{}, err
+	}
+	deliver := cmp.Or(within, answerDeliver)
+	now := time.Now().UTC()
+	args := event.CommandArgs{Answer: &a}
+	c := bus.Command{
+		ID: id, Tenant: i.Tenant, Run: i.Run, Name: cmdAnswer, Data: mustJSON(args),
+		Time: now, DeliverBy: now.Add(deliver), EffectBy: now.Add(max(deliver, answerEffect)), Actor: g.Actor, From: g.From,
+	}
+	if err := g.fits(c.Data); err != nil {
+		return Given{}, err
+	}
+	stands, first, err := g.audit(ctx, c, args)
+	if err != nil {
+		return Given{}, err
+	}
+	if first {
+		_, err := g.Bus.SendCommand(ctx, c)
+		return Given{Command: c}, err // after an error the next one to ask finishes it
+	}
+	c.DeliverBy, c.EffectBy, c.Actor, c.From = stands.DeliverBy, stands.EffectBy, stands.Actor, stands.From
+	if stands.Args != nil {
+		c.Data = mustJSON(stands.Args)
+	}
+	return g.stands(ctx, c, stands, a, true)
+}
+
+// stands compares an answer with the decision c, and puts that on the bus where it
+// may not have got there.
+func (g *Giver) stands(ctx context.Context, c bus.Command, audit *event.Audit, a event.Answer, unsure bool) (Given, error) {
+	if unsure && time.Now().Before(c.DeliverBy) {
+		if _, err := g.Bus.SendCommand(ctx, c); err != nil {
+			return Given{}, err
+		}
+	}
+	have := event.Answer{}
+	if audit.Args != nil && audit.Args.Answer != nil {
+		have = *audit.Args.Answer
+	}
+	if !bytes.Equal(canonical(mustJSON(have)), canonical(mustJSON(a))) {
+		return Given{}, fail(CodeAnswered, "somebody else has answered this first").
+			with("ask", a.Ask).with("command", c.ID).with("decision", have.Decision).with("actor", audit.Actor).with("at", c.Time)
+	}
+	return Given{Command: c, Duplicate: true}, nil
+}
+
+// closedReasons are those of an edge's refusal which say that the ask is open no
+// more.
+var closedReasons = map[string]bool{
+	"already_answered_locally": true, "withdrawn": true, "already_ended": true, "unknown_ask": true,
+}
+
+// undelivered reports whether a command ended without having been written, and the
+// word with which the reason begins.
+func undelivered(facts []Fact) (reason string, ok bool) {
+	end := finalFact(facts)
+	if end == nil || isWritten(facts) || end.Fact != event.Expired && end.Fact != event.Refused {
+		return "", false
+	}
+	word, _, _ := strings.Cut(end.Reason, ":")
+	return strings.TrimSpace(word), true
+}
+
+func isWritten(facts []Fact) bool {
+	for _, f := range facts {
+		if f.Fact == event.Written || f.Fact == event.Acked {
+			return true
+		}
+	}
+	return false
+}
