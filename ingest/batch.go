@@ -57,14 +57,13 @@ func (r *recorder) chunk(split func()) {
 // may act on it, or a bound.
 func (r *recorder) collected(f *frame.Frame, w *waiting) {
 	r.batch.size += len(w.ev.Data)
-	switch {
-	case w.ev.Stream == event.In, !f.Whole(), w.main != r.main, r.busy != nil && r.busy():
-		r.commit()
-	case len(r.batch.lines) >= batchLines, r.batch.size >= batchBytes:
-		r.commit()
-		r.mu.Unlock() // others get their turn
-		r.mu.Lock()
+	now := w.ev.Stream == event.In || !f.Whole() || w.main != r.main || r.busy != nil && r.busy()
+	if !now && len(r.batch.lines) < batchLines && r.batch.size < batchBytes {
+		return
 	}
+	r.commit()
+	r.mu.Unlock() // others get their turn: nothing waits
+	r.mu.Lock()
 }
 
 // commit keeps and folds the lines that wait, in order, and tells those who
