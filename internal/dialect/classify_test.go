@@ -137,7 +137,7 @@ func TestMainSession(t *testing.T) {
 // dialect that wrote it.
 func TestClassifyRecordings(t *testing.T) {
 	types := map[string]bool{}
-	for _, d := range []dialect.Name{dialect.Claude, dialect.CBC} {
+	for _, d := range []dialect.Name{dialect.Claude, dialect.CBC, dialect.Codex} {
 		for _, n := range dialect.Types(d) {
 			types[n] = true
 		}
@@ -165,10 +165,7 @@ func TestClassifyRecordings(t *testing.T) {
 				t.Errorf("%s: type %s is not listed", name, cl.Type)
 			}
 		}
-		want := dialect.CBC
-		if strings.HasPrefix(c.Argv[0], "claude") {
-			want = dialect.Claude
-		}
+		want := dialect.FromArgv0(c.Argv[0])
 		if frames > 3 && tr.Dialect() != want {
 			t.Errorf("%s: dialect %s, want %s", name, tr.Dialect(), want)
 		}

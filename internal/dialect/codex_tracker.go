@@ -127,7 +127,7 @@ func (t *Tracker) codexIn(m *RPC, f *Frame, c *Class) {
 			return
 		}
 		c.Kind = event.Ask
-		c.Ambiguous = c.Ambiguous || f.ambiguousRPC(m)
+		c.Ambiguous = c.Ambiguous || f.AmbiguousRPC(m)
 		c.Ask = t.asks.of(m.ID)
 	}
 	if thread != "" {
@@ -236,7 +236,7 @@ func (t *Tracker) codexRequest(m *RPC, f *Frame, c *Class) {
 		return
 	}
 	c.Kind = event.Ask
-	c.Ambiguous = c.Ambiguous || f.ambiguousRPC(m)
+	c.Ambiguous = c.Ambiguous || f.AmbiguousRPC(m)
 	if asksSecret(m.Params) {
 		method = secretInput
 	}

@@ -23,6 +23,8 @@ type RPC struct {
 	Params Value
 	Result Value
 	Error  Value // of a response that is one
+	// Emitted is when a notification was written, in Unix milliseconds.
+	Emitted Value
 }
 
 // RPC reads the frame as JSON-RPC. It is none where it has a "type", like every
@@ -31,7 +33,7 @@ func (f *Frame) RPC() (RPC, bool) {
 	if f.has(keyType) {
 		return RPC{}, false
 	}
-	m := RPC{Params: f.field(keyParams), ID: rpcID(f.field(keyID))}
+	m := RPC{Params: f.field(keyParams), ID: rpcID(f.field(keyID)), Emitted: f.field(keyEmitted)}
 	method := f.field(keyMethod)
 	switch {
 	case method.IsString():
@@ -94,8 +96,8 @@ func (m *RPC) Turn() Value {
 	}
 }
 
-// Ambiguous reports whether two readers may see two meanings in the frame; see
+// AmbiguousRPC reports whether two readers may see two meanings in the frame; see
 // [Frame.AmbiguousControl].
-func (f *Frame) ambiguousRPC(m *RPC) bool {
+func (f *Frame) AmbiguousRPC(m *RPC) bool {
 	return f.Dup || ambiguous(f.Raw, true, false) || ambiguous(m.Params, true, true) || ambiguous(m.Result, true, true)
 }

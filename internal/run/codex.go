@@ -131,7 +131,7 @@ func (s *State) codexOut(e *event.Event, f *dialect.Frame) {
 	case dialect.RPCResponse:
 		s.codexResponse(e, &m)
 	case dialect.RPCRequest:
-		s.codexRequest(e, &m)
+		s.codexRequest(e, f, &m)
 	case dialect.RPCNotification:
 		s.codexNote(e, &m)
 	}
@@ -224,7 +224,8 @@ func (s *State) codexResponse(e *event.Event, m *dialect.RPC) {
 		}
 		return
 	}
-	if !found && len(s.requests.m) > 0 && !s.requests.has(id) {
+	wrapped := s.started.Source == "" // then every line of stdin is on record
+	if !found && (wrapped || len(s.requests.m) > 0) && !s.requests.has(id) {
 		s.counts.AcksUnknown++
 		s.warn(e.Seq, "stray_response", id)
 	}

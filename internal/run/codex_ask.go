@@ -18,7 +18,7 @@ type codexAsk struct {
 
 // codexRequest reads a request of the child. Codex sends an open one again on
 // thread/resume.
-func (s *State) codexRequest(e *event.Event, m *dialect.RPC) {
+func (s *State) codexRequest(e *event.Event, f *dialect.Frame, m *dialect.RPC) {
 	if !dialect.IsAskMethod(m.Method) {
 		return
 	}
@@ -27,8 +27,8 @@ func (s *State) codexRequest(e *event.Event, m *dialect.RPC) {
 		s.warn(e.Seq, "ask_without_id", m.Method)
 		return
 	}
-	q := s.codexAsked(e, m)
-	q.key, q.method, q.ambiguous = m.ID, m.Method, e.Ext["ambiguous"] == "true"
+	q := s.codexAsked(m)
+	q.key, q.method, q.ambiguous = m.ID, m.Method, f.AmbiguousRPC(m)
 	before := len(s.asks) + s.dropped.Asks
 	a := s.openAsk(e, q)
 	if len(s.asks)+s.dropped.Asks == before {
@@ -43,7 +43,7 @@ func (s *State) codexRequest(e *event.Event, m *dialect.RPC) {
 }
 
 // codexAsked reads the request of an ask.
-func (s *State) codexAsked(e *event.Event, m *dialect.RPC) asked {
+func (s *State) codexAsked(m *dialect.RPC) asked {
 	p := m.Params
 	q := asked{class: Approval, call: boundID(p.Get("itemId").Text()), form: &AskForm{Message: clip(p.Get("reason").Text(), maxText)}}
 	item := s.openItem(m, q.call)

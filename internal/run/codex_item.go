@@ -96,7 +96,7 @@ func (ct *codexTurn) end(id, status string) {
 // countItem counts messages and calls.
 func (s *State) countItem(t *thread, typ string, item dialect.Value, done bool) {
 	switch typ {
-	case "agentMessage":
+	case "agentMessage", "plan": // a plan is what plan mode ends with
 		if done {
 			s.counts.Messages++
 			t.said = clip(item.Get("text").Text(), maxResultText+1)

@@ -84,8 +84,8 @@ func (s *State) turnStarted(e *event.Event, m *dialect.RPC) {
 	t.turn = &codexTurn{id: id, thread: t.id, first: e.Seq, open: map[string]openItem{}}
 	t.last, t.err, t.endedMS = t.turn, "", 0
 	t.turns++
-	if v := m.Params.Get("turn").Get("startedAt").Int(); t.startedMS == 0 && v > 0 {
-		t.startedMS = v * 1000
+	if t.startedMS == 0 {
+		t.startedMS = m.Emitted.Int()
 	}
 	if !t.host {
 		t.turn.work = t.parent
@@ -124,9 +124,7 @@ func (s *State) turnCompleted(e *event.Event, m *dialect.RPC) {
 		s.turnStarted(e, m) // its beginning was not seen
 	}
 	turn := m.Params.Get("turn")
-	if v := turn.Get("completedAt").Int(); v > 0 {
-		t.endedMS = v * 1000
-	}
+	t.endedMS = m.Emitted.Int()
 	t.err = clip(turn.Get("error").Get("message").Text(), maxText)
 	for item := range turn.Get("items").Items {
 		if item.Get("type").Text() == "agentMessage" {
@@ -246,7 +244,7 @@ func (s *State) codexIn(e *event.Event, m *dialect.RPC) {
 	if e.Ext["origin"] == "cbcast" {
 		in.By = "cbcast"
 	}
-	if t := s.threadOf(m); t != nil && t.task != nil {
+	if t := s.cx().threads[boundID(m.Thread().Text())]; t != nil && t.task != nil {
 		in.Task = t.id
 	}
 	s.keepInterrupt(in)

@@ -71,12 +71,25 @@ func describe(c *capture.Capture, v run.View, phases []string) string {
 	p("about: %s", c.About)
 	p("verdict: %s", judgement(v.Verdict))
 	p("run: dialect=%s phases=%s seq=%d%s", v.Dialect, strings.Join(phases, ">"), v.LastSeq, exit(v.Exit))
+	if v.Sandbox != "" {
+		p("child: %s model=%s mode=%s sandbox=%s", v.Versions["child"], v.Model, v.Mode, v.Sandbox)
+	}
 	for _, s := range v.Sessions {
 		p("session: %s %s from %d", s.ID, s.Role, s.FirstSeq)
 	}
 	for _, t := range v.Turns {
 		p("turn %d: %s origin=%s inputs=%v seq=%d..%d results=%d wakeups=%d tasks=%v cost=%.4f in=%d out=%d", t.N,
 			judgement(t.Verdict), t.Origin, t.Inputs, t.StartedSeq, t.EndedSeq, t.Results, t.Wakeups, t.Tasks, t.CostUSD, t.Tokens.Input, t.Tokens.Output)
+		if i := t.Items; i != nil {
+			p("  items: started=%d completed=%d failed=%d declined=%d unfinished=%d cached=%d", i.Started, i.Completed, i.Failed, i.Declined, i.Unfinished, t.Tokens.CacheRead)
+		}
+		for _, ph := range t.Phases {
+			p("  step %d %q %s", ph.Index, ph.Title, ph.Status)
+		}
+		for _, a := range t.Agents {
+			p("  agent %s %s label=%q id=%s model=%s turns=%d tokens=%d calls=%d last=%s ms=%d error=%q result=%q", a.Key, a.State, a.Label, a.AgentID, a.Model,
+				a.Attempt, a.Tokens, a.ToolCalls, a.LastTool, a.DurationMS, a.Error, a.Result)
+		}
 	}
 	for _, t := range v.Tasks {
 		p("task %s: %s synth=%t by=%q type=%s name=%q label=%q turn=%d seq=%d..%d progress=%d late=%d call=%s desc=%q summary=%q error=%q", t.ID, t.Status,

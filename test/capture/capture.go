@@ -1,5 +1,5 @@
 // Package capture reads the recorded sessions of real children in data/, for
-// tests. Each is what one run of Claude Code or CodeBuddy read and wrote, merged
+// tests. Each is what one run of Claude Code, CodeBuddy or Codex read and wrote, merged
 // into one timeline. data/README.md says where they come from.
 package capture
 
@@ -19,7 +19,7 @@ import (
 var data embed.FS
 
 // Dirs lists the program versions that there are recordings of.
-var Dirs = []string{"claude-2.1.220", "cbc-2.163.0", "cbc-2.117.0"}
+var Dirs = []string{"claude-2.1.220", "cbc-2.163.0", "cbc-2.117.0", "codex-0.153.4"}
 
 // A Dir says what an [Entry] is.
 type Dir string
@@ -50,8 +50,8 @@ type Capture struct {
 
 	Stdin, Stdout, Stderr []byte // as read and written, byte for byte
 
-	// Timeline orders everything. Lines of Claude Code have their own times.
-	// CodeBuddy's were recorded per read and before long lines were shortened, so
+	// Timeline orders everything. Lines of Claude Code and Codex have their own
+	// times. CodeBuddy's were recorded per read and before long lines were shortened, so
 	// their times are near, never out of order within a stream.
 	Timeline []Entry
 

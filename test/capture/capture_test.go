@@ -12,7 +12,7 @@ import (
 // the exit.
 func TestTimelineHoldsEveryByte(t *testing.T) {
 	names := capture.List()
-	if got, want := len(names), 346; got != want {
+	if got, want := len(names), 413; got != want {
 		t.Errorf("%d recordings, want %d", got, want)
 	}
 	for _, name := range names {

@@ -49,7 +49,7 @@ func Events(c *Capture, tenant, run string) []*event.Event {
 		x.Forwarded = append(x.Forwarded, event.Signal{Signal: c.Signal, Time: b.at, From: "cbcast"})
 	}
 	if c.Signal != "" {
-		code = 128 + map[string]int{"SIGQUIT": 3, "SIGKILL": 9, "SIGUSR1": 10}[c.Signal]
+		code = 128 + map[string]int{"SIGINT": 2, "SIGQUIT": 3, "SIGKILL": 9, "SIGUSR1": 10, "SIGTERM": 15}[c.Signal]
 	}
 	x.Code = &code
 	b.fact(event.TypeExited, event.Life, x)
@@ -101,18 +101,13 @@ func (b *builder) line(e Entry) {
 // recorded reports whether a line of stdin is recorded as it is; a message
 // becomes a fact.
 func (b *builder) recorded(e Entry, c dialect.Class) bool {
-	f, ok := dialect.Parse(e.Data)
-	if !ok || !c.Frame {
+	if !c.Frame {
 		return false
 	}
-	switch f.Type {
-	case "control_request", "control_response", "control_cancel_request":
+	in := b.track.Input()
+	if in.Control {
 		return true
 	}
-	in := event.Input{Bytes: len(e.Data), Type: "other", UUID: f.Get("uuid").Text(), Session: f.Get("session_id").Text()}
-	if f.Type == "user" {
-		in.Type = "user"
-	}
-	b.fact(event.TypeInput, event.Msg, in)
+	b.fact(event.TypeInput, event.Msg, event.Input{Bytes: len(e.Data), Type: in.Type, UUID: in.UUID, Session: in.Session, Request: in.Request})
 	return false
 }
