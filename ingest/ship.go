@@ -218,6 +218,7 @@ func (s *shipper) info(ctx context.Context, b *bus.Bus) bus.RunInfo {
 func describe(st *run.State, i *bus.RunInfo) {
 	v := st.Summary()
 	i.Dialect, i.State, i.Verdict, i.Sessions = v.Dialect, v.State, v.Verdict, v.Sessions
+	i.WaitingFor, i.OpenAsks = v.Waiting, v.Asks
 	i.Capabilities, i.Versions = v.Commands, v.Versions
 	i.Updated, i.Ended = time.Now(), v.Ended
 }

@@ -305,6 +305,8 @@ func (s *State) Idle() bool { return !s.open().Any() }
 type Summary struct {
 	Dialect  string
 	State    string            // see [View]
+	Waiting  string            // for what, while State is waiting
+	Asks     int               // that are open then
 	Verdict  string            // "" while the run lives
 	Sessions []string          // the main one first
 	Updated  time.Time         // of the last event
@@ -321,6 +323,9 @@ func (s *State) Summary() Summary {
 		Dialect: string(s.dialect), State: s.Phase(), Sessions: s.Sessions(), Updated: s.now,
 		Versions: s.versions(), Commands: dialect.Capabilities(s.dialect, s.childVer),
 		Capabilities: s.Capabilities(),
+	}
+	if v.State == "waiting" {
+		v.Waiting, v.Asks = s.waitingFor(), s.open().Asks
 	}
 	if j := s.Verdict(); j != nil {
 		v.Verdict = string(j.Verdict)
