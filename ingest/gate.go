@@ -34,6 +34,10 @@ func (g *gate) watch(l line) {
 			g.id = string(f.ControlID())
 			return
 		}
+		if m, rpc := f.RPC(); ok && rpc && m.Method == dialect.MethodInitialize && m.ID != nil {
+			g.id = string(m.ID)
+			return
+		}
 	case l.stream == event.Out && g.id != "":
 		resp, ok := dialect.ResponseOf(l.data)
 		if !ok || string(resp.ID) != g.id {

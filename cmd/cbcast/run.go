@@ -73,7 +73,7 @@ With --require-delivery, 4 when the run's events are not all on the bus at the e
 	}
 	f := c.Flags()
 	f.SetInterspersed(false)
-	f.StringVar(&o.dialect, "dialect", "", "how COMMAND speaks: claude, cbc or unknown (default: by its name)")
+	f.StringVar(&o.dialect, "dialect", "", "how COMMAND speaks: claude, cbc, codex or unknown (default: by its name)")
 	f.BoolVar(&o.hold, "hold-stdin", false, "keep the end of stdin from COMMAND until no turn, task or ask is open,\nso that commands still reach it")
 	f.StringVar(&o.exit, "exit", o.exit, "exit code: child (COMMAND's own) or verdict")
 	f.BoolVar(&o.requireDelivery, "require-delivery", false, "fail when events are left in the spool at the end")
@@ -84,10 +84,10 @@ With --require-delivery, 4 when the run's events are not all on the bus at the e
 
 func checkDialect(name string) error {
 	switch dialect.Name(name) {
-	case "", dialect.Claude, dialect.CBC, dialect.Unknown:
+	case "", dialect.Claude, dialect.CBC, dialect.Codex, dialect.Unknown:
 		return nil
 	}
-	return &exitError{exitUsage, fmt.Errorf("--dialect=%s; it must be claude, cbc or unknown", name)}
+	return &exitError{exitUsage, fmt.Errorf("--dialect=%s; it must be claude, cbc, codex or unknown", name)}
 }
 
 // wrap runs one child as an edge.

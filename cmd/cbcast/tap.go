@@ -42,7 +42,7 @@ run where the agent can be wrapped.`,
 			return err
 		},
 	}
-	c.Flags().StringVar(&d, "dialect", "", "how the lines are written: claude, cbc or unknown (default: by what they say)")
+	c.Flags().StringVar(&d, "dialect", "", "how the lines are written: claude, cbc, codex or unknown (default: by what they say)")
 	return c
 }
 
@@ -90,7 +90,7 @@ Exit codes: 0 everything is on the bus   4 the rest is in the spool (cbcast flus
 			return nil
 		},
 	}
-	c.Flags().StringVar(&d, "dialect", "", "how the lines are written: claude, cbc or unknown (default: by what they say)")
+	c.Flags().StringVar(&d, "dialect", "", "how the lines are written: claude, cbc, codex or unknown (default: by what they say)")
 	return c
 }
 

@@ -6,9 +6,14 @@ import (
 	"sync/atomic"
 )
 
-// answerPrefix begins each answer to a control request, in all dialects that
-// have them. A line that begins otherwise is never held.
-var answerPrefix = []byte(`{"type":"control_response"`)
+// answerPrefixes begin each answer to a control request: that of Claude Code and
+// CodeBuddy, and what Codex writes of a result, which is one of ours by its id,
+// and of an error, whose id comes last. A line that begins otherwise is never held.
+var answerPrefixes = [...][]byte{
+	[]byte(`{"type":"control_response"`),
+	[]byte(`{"id":"cbcast-`),
+	[]byte(`{"error":{"`),
+}
 
 // maxHeld bounds a line that is held back, in bytes. Answers to the requests
 // that are injected take less than 1 KiB; a longer line is passed on.
@@ -111,11 +116,16 @@ func (h *hider) possible(seg []byte) bool {
 	if n+len(seg) > maxHeld {
 		return false
 	}
-	if n >= len(answerPrefix) {
-		return true
+	for _, p := range answerPrefixes {
+		if n <= len(p) && !bytes.Equal(h.held, p[:n]) || n > len(p) && !bytes.HasPrefix(h.held, p) {
+			continue
+		}
+		rest := p[min(n, len(p)):]
+		if m := min(len(seg), len(rest)); bytes.Equal(seg[:m], rest[:m]) {
+			return true
+		}
 	}
-	seg = seg[:min(len(seg), len(answerPrefix)-n)]
-	return bytes.Equal(seg, answerPrefix[n:n+len(seg)])
+	return false
 }
 
 // flush returns what is held at the end of the stream.

@@ -3,6 +3,7 @@ package child_test
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -59,6 +60,13 @@ func TestFilter(t *testing.T) {
 		{"once", []string{"cbcast-1"}, []string{ours + ours}, []string{ours}, ""},
 		{"two, other order", []string{"cbcast-1", "cbcast-2"}, []string{response("cbcast-2"), ours + "a"}, []string{"", "a"}, ""},
 		{"too long", []string{"cbcast-1"}, []string{long[:100], long[100:], ours}, []string{"", long, ""}, ""},
+		{"codex", []string{"cbcast-1"}, []string{`{"id":"cbcast-1","result":{}}` + "\nx"}, []string{"x"}, ""},
+		{"codex, in halves", []string{"cbcast-1"}, []string{`{"i`, `d":"cbcast-1","res`, `ult":{}}` + "\nx"}, []string{"", "", "x"}, ""},
+		{"codex, an error", []string{"cbcast-1"}, []string{`{"error":{"code":-32600,"message":"no"},`, `"id":"cbcast-1"}` + "\n"}, []string{"", ""}, ""},
+		{"codex, the host's", []string{"cbcast-1"}, []string{`{"id":1,"resu`, `lt":{}}` + "\n"}, []string{`{"id":1,"resu`, `lt":{}}` + "\n"}, ""},
+		{"codex, the host's of like form", []string{"cbcast-1"}, []string{`{"id":"cb-1","resu`, `lt":"cbcast-1"}` + "\n"}, []string{`{"id":"cb-1","resu`, `lt":"cbcast-1"}` + "\n"}, ""},
+		{"codex, the host's error", []string{"cbcast-1"}, []string{`{"error":{"code":-32600,"message":"no"},"id":4}` + "\n"}, []string{`{"error":{"code":-32600,"message":"no"},"id":4}` + "\n"}, ""},
+		{"codex, a note", []string{"cbcast-1"}, []string{`{"method":"x","pa`, `rams":{}}` + "\n"}, []string{`{"method":"x","pa`, `rams":{}}` + "\n"}, ""},
 		{"no LF at EOF", []string{"cbcast-1"}, []string{ours[:60]}, []string{""}, ours[:60]},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -92,12 +100,16 @@ func FuzzFilter(f *testing.F) {
 	f.Add([]byte("a\n"+ours+"b"), uint8(3))
 	f.Add([]byte(ours+ours), uint8(1))
 	f.Add([]byte(`{"type":"control_response"`+"\n"+`{"type":"control_resp`), uint8(5))
+	f.Add([]byte(`{"id":7,"result":{}}`+"\n"+`{"id":"cbcast-1","result":{}}`+"\n"+`{"id":"cb`), uint8(4))
+	f.Add([]byte(`{"error":{"code":1},"id":"x"}`+"\n"+`{"error":{"code":1},"id":"cbcast-1"}`+"\n"), uint8(2))
+	answers := [][]byte{[]byte(`{"type":"control_response"`), []byte(`{"id":"cbcast-`), []byte(`{"error":{"`)}
 	f.Fuzz(func(t *testing.T, in []byte, read uint8) {
 		in = bytes.ReplaceAll(in, []byte("@"), []byte(ours)) // let the fuzzer find it
 		var want []byte
 		hidden := false
 		for l := range bytes.Lines(in) {
-			if !hidden && l[len(l)-1] == '\n' && bytes.HasPrefix(l, []byte(`{"type":"control_response"`)) &&
+			answer := slices.ContainsFunc(answers, func(p []byte) bool { return bytes.HasPrefix(l, p) })
+			if !hidden && l[len(l)-1] == '\n' && answer &&
 				bytes.Contains(l, []byte(`"cbcast-1"`)) && len(l) <= 64<<10 {
 				hidden = true
 				continue
