@@ -35,14 +35,17 @@ func (a *interrupt) refuse() string {
 	switch {
 	case a.args.Turn != "" && a.args.Turn != "end" && a.args.Turn != keepTurn:
 		return "bad_arguments: turn is end or keep"
-	case a.args.Turn == keepTurn && a.dialect() == dialect.Claude:
-		return "unsupported: an interrupt ends the turn of a claude child; stop_task ends a task"
+	case a.args.Turn == keepTurn && (a.dialect() == dialect.Claude || a.dialect() == dialect.Codex):
+		return "unsupported: an interrupt ends the turn of a " + string(a.dialect()) + " child; stop_task ends a task"
 	}
 	return ""
 }
 
 func (a *interrupt) prepare() error {
 	a.look()
+	if a.idle() {
+		return nil
+	}
 	a.ask("")
 	if a.args.Turn == keepTurn && len(a.tasks) == 0 {
 		a.c.finishLocked(a.pending, event.NoEffect, "no task is open, and the turn is to go on", nil)
@@ -53,7 +56,7 @@ func (a *interrupt) prepare() error {
 // ask makes the next interrupt.
 func (a *interrupt) ask(reason string) *request {
 	id := newRequestID()
-	line := dialect.Interrupt(a.dialect(), id, a.c.rec.track.Main(), bound(a.args.Reason, maxReason))
+	line, _ := a.interruptLine(id) // there is a turn: idle
 	return a.request(&request{id: id, line: line, reason: reason, replies: true})
 }
 

@@ -1,7 +1,5 @@
 package ingest
 
-import "github.com/cbcast/cbcast/internal/dialect"
-
 // stopTask ends one task and nothing else.
 type stopTask struct{ ending }
 
@@ -20,7 +18,7 @@ func (a *stopTask) refuse() string {
 func (a *stopTask) prepare() error {
 	a.tasks = []string{a.args.Task}
 	id := newRequestID()
-	line, err := dialect.StopTask(a.dialect(), id, a.args.Task)
+	line, err := a.stopLine(id, a.args.Task)
 	if err != nil {
 		return err
 	}

@@ -205,7 +205,7 @@ func (a *escalation) say(ctx context.Context, rung string, mk func() (*request, 
 // stop makes the request that ends one task.
 func (a *escalation) stop(task, reason string) (*request, error) {
 	id := newRequestID()
-	line, err := dialect.StopTask(a.dialect(), id, task)
+	line, err := a.stopLine(id, task)
 	if err != nil {
 		return nil, err
 	}
