@@ -125,6 +125,8 @@ func TestAnswerAgainAfter(t *testing.T) {
 		{event.Refused, "withdrawn", false, "410 ask_closed withdrawn", "410 ask_closed withdrawn"},
 		{event.Refused, "already_answered_locally: by the host", false, "410 ask_closed already_answered_locally", "410 ask_closed already_answered_locally"},
 		{event.Refused, "unknown_ask", false, "410 ask_closed unknown_ask", "410 ask_closed unknown_ask"},
+		{event.Refused, "already_answered: by the policy", false, "410 ask_closed already_answered", "410 ask_closed already_answered"},
+		{event.NoEffect, "answered_local", true, "410 ask_closed answered_local", "410 ask_closed answered_local"},
 		{event.UnknownF, "the edge went away", false, "200 answer-run-1-a1-1", "409 already_answered"},
 		{event.Refused, "the child said no", true, "200 answer-run-1-a1-1", "409 already_answered"},
 		{event.Settled, "", true, "200 answer-run-1-a1-1", "409 already_answered"},

@@ -75,12 +75,13 @@ func (g *Giver) Answer(ctx context.Context, i bus.RunInfo, q Asked, a event.Answ
 			return Given{}, err
 		}
 		facts := q.Facts(id)
-		switch reason, undelivered := undelivered(facts); {
-		case !undelivered:
+		switch f, reason := fateOf(facts); f {
+		case stands:
 			return g.stands(ctx, ofAudit(e, audit), audit, a, len(facts) == 0)
-		case closedReasons[reason]:
+		case tooLate:
 			return Given{}, fail(CodeAskClosed, "the ask was open no more when the answer came").
 				with("ask", q.ID).with("reason", reason).with("command", id)
+		case undelivered:
 		}
 	}
 	return Given{}, fail(CodeAskClosed, fmt.Sprintf("%d answers could not be delivered", maxAttempts)).with("ask", q.ID)
@@ -138,21 +139,36 @@ func (g *Giver) stands(ctx context.Context, c bus.Command, audit *event.Audit, a
 	return Given{Command: c, Duplicate: true}, nil
 }
 
-// closedReasons are those of an edge's refusal which say that the ask is open no
-// more.
-var closedReasons = map[string]bool{
-	"already_answered_locally": true, "withdrawn": true, "already_ended": true, "unknown_ask": true,
+// A fate is what became of one answer to an ask.
+type fate int
+
+const (
+	stands      fate = iota // it counts, whether it has reached the agent, will, or nobody knows
+	undelivered             // it never will; the ask is as open as before
+	tooLate                 // the ask was open no more
+)
+
+// lateReasons begin an edge's refusal when the ask is open no more.
+var lateReasons = map[string]bool{
+	"already_answered": true, "already_answered_locally": true, "withdrawn": true, "already_ended": true, "unknown_ask": true,
 }
 
-// undelivered reports whether a command ended without having been written, and the
-// word with which the reason begins.
-func undelivered(facts []Fact) (reason string, ok bool) {
+// fateOf reads the facts of an answer. reason is the word that the last one begins
+// with.
+func fateOf(facts []Fact) (f fate, reason string) {
 	end := finalFact(facts)
-	if end == nil || isWritten(facts) || end.Fact != event.Expired && end.Fact != event.Refused {
-		return "", false
+	if end == nil {
+		return stands, ""
 	}
-	word, _, _ := strings.Cut(end.Reason, ":")
-	return strings.TrimSpace(word), true
+	reason, _, _ = strings.Cut(end.Reason, ":")
+	reason = strings.TrimSpace(reason)
+	switch {
+	case end.Fact == event.NoEffect, end.Fact == event.Refused && lateReasons[reason]:
+		return tooLate, reason
+	case (end.Fact == event.Expired || end.Fact == event.Refused) && !isWritten(facts):
+		return undelivered, reason
+	}
+	return stands, reason
 }
 
 func isWritten(facts []Fact) bool {

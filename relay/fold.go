@@ -128,7 +128,7 @@ func (f *book) asks() []run.AskView {
 		if !ok || a.State != run.AskOpen || a.Decided != nil {
 			continue
 		}
-		if _, failed := undelivered(f.facts[d.command]); !failed {
+		if now, _ := fateOf(f.facts[d.command]); now == stands {
 			view := d.view
 			a.Decided = &view
 		}

@@ -68,10 +68,18 @@ func printRuns(w io.Writer, runs []bus.RunInfo) error {
 		if end.IsZero() {
 			end = time.Now()
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", printable(r.Run), printable(r.State), dash(r.Verdict), dash(r.Dialect), r.LastSeq,
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", printable(r.Run), state(r), dash(r.Verdict), dash(r.Dialect), r.LastSeq,
 			r.Started.Local().Format("2006-01-02 15:04:05"), end.Sub(r.Started).Round(time.Second), where(r))
 	}
 	return tw.Flush()
+}
+
+// state says also for what a run waits.
+func state(r bus.RunInfo) string {
+	if r.WaitingFor == "" {
+		return printable(r.State)
+	}
+	return printable(r.State + " for " + r.WaitingFor)
 }
 
 func where(r bus.RunInfo) string {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/cbcast/cbcast/internal/dialect"
 	"github.com/cbcast/cbcast/internal/event"
-	"github.com/cbcast/cbcast/relay"
 )
 
 // maxText is how much of a text one line of output shows, in runes.
@@ -66,9 +65,21 @@ func factSummary(e *event.Event) string {
 		_ = json.Unmarshal(e.Data, &f)
 		return fmt.Sprintf("command %s  %s %s%s", short(f.Command), printable(f.Name), f.Fact, reason(f.Reason))
 	case event.TypeAudit:
-		var au relay.Audit
+		var au event.Audit
 		_ = json.Unmarshal(e.Data, &au)
-		return fmt.Sprintf("%s  by %s from %s%s  (command %s)", short(au.Name), short(au.Actor), short(au.From), reason(au.Reason), short(au.Command))
+		name := short(au.Name)
+		if au.Args != nil && au.Args.Answer != nil {
+			name += " " + short(au.Args.Ask) + " " + short(au.Args.Decision)
+		}
+		return fmt.Sprintf("%s  by %s from %s%s  (command %s)", name, short(au.Actor), short(au.From), reason(au.Reason), short(au.Command))
+	case event.TypeAsk:
+		var c event.AskClosed
+		_ = json.Unmarshal(e.Data, &c)
+		return "ask " + strings.Join(compact([]string{short(c.Ask), "closed: " + short(c.Reason), short(c.Decision), short(c.Outcome)}), "  ")
+	case event.TypeDecision:
+		var d event.AutoDecided
+		_ = json.Unmarshal(e.Data, &d)
+		return fmt.Sprintf("ask %s  %s by the policy's %s %s%s", short(d.Ask), short(d.Decision), short(d.Cause), short(d.Rule), reason(d.Error))
 	case event.TypeLost:
 		return "lost  no word from the edge; the verdict is provisional"
 	case event.TypeResumed:
