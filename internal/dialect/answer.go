@@ -35,7 +35,7 @@ func AskRequests(line []byte) (list []AskRequest) {
 		if m.Kind != RPCRequest || !IsAskMethod(m.Method) {
 			return nil
 		}
-		return []AskRequest{{Method: m.Method, ID: m.ID, Params: m.Params, Ambiguous: f.ambiguousRPC(&m)}}
+		return []AskRequest{{Method: m.Method, ID: m.ID, Params: m.Params, Ambiguous: f.AmbiguousRPC(&m)}}
 	}
 	amb := f.AmbiguousControl()
 	if f.Type == typeControlRequest {
