@@ -57,7 +57,7 @@ func (s *State) View() View {
 		}
 		v.Tasks = append(v.Tasks, tv)
 	}
-	v.Asks = s.Asks()
+	v.Asks, v.Checkpoints = s.Asks(), s.checkpointViews()
 	s.viewRest(&v)
 	return v
 }
@@ -88,7 +88,7 @@ func (s *State) viewRest(v *View) {
 		l := *s.lost
 		v.Lost = &l
 	}
-	if d := s.dropped; d.Turns+d.Tasks+d.Asks > 0 {
+	if d := s.dropped; d.Turns+d.Tasks+d.Asks+d.Checkpoints > 0 {
 		d.Verdicts = maps.Clone(d.Verdicts)
 		v.Dropped = &d
 	}

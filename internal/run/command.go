@@ -51,6 +51,7 @@ func (s *State) applyIn(e *event.Event) {
 
 func (s *State) hostRequest(e *event.Event, f *dialect.Frame) {
 	s.requests.set(string(f.ControlID()), "")
+	s.settingAsked(f)
 	if f.Subtype != "interrupt" && f.Subtype != "stop_task" {
 		return
 	}
@@ -140,6 +141,7 @@ func (s *State) took(asked, seq uint64, effect string) {
 // ack reads a control_response of the child.
 func (s *State) ack(e *event.Event, f *dialect.Frame) {
 	resp := f.Get("response")
+	s.settingAcked(f, resp)
 	s.pendingAsks(e, f)
 	id := boundID(string(f.ControlID()))
 	var found *interrupt

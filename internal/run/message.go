@@ -60,6 +60,9 @@ func (s *State) user(e *event.Event, f *dialect.Frame) {
 	again := s.repeated(f)
 	parent := boundID(f.Get("parent_tool_use_id").Text())
 	replay := f.Get("isReplay").True()
+	if replay && parent == "" {
+		s.reachable(e, f.Get("uuid").Text())
+	}
 	results := 0
 	for item, typ := range f.Content {
 		if typ != "tool_result" {

@@ -37,6 +37,7 @@ func (s *State) setMain(id string, seq uint64) {
 }
 
 func (s *State) reset(f *dialect.Frame, seq uint64) {
+	s.checkpoints = nil // they are of the conversation before
 	s.setMain(boundID(f.Get("new_conversation_id").Text()), seq)
 }
 

@@ -11,25 +11,26 @@ import (
 
 // Bounds. What no longer fits is counted in [Dropped], the oldest finished first.
 const (
-	maxTurns      = 256  // a long chat; totals go on
-	maxTasks      = 512  // a run of an hour starts some dozens
-	maxAgents     = 1024 // of one workflow
-	maxAsks       = 256  // closed ones go first
-	maxSessions   = 64
-	maxCommands   = 128
-	maxInterrupts = 64
-	maxWarnings   = 64
-	maxTypes      = 128  // ce-types are from a fixed list, shorter than this
-	maxSubagents  = 256  // groups of frames by parent_tool_use_id
-	maxUUIDs      = 4096 // a repeat comes within a turn or after a compaction
-	maxCalls      = 4096 // tool_use ids whose owner is remembered
-	maxLabels     = 256  // workflow names by tool_use id
-	maxPending    = 1024 // user messages not yet covered by a turn
-	maxModels     = 64
-	maxText       = 400     // bytes of any text taken from a frame
-	maxResultText = 4 << 10 // of the last result
-	maxStructured = 64 << 10
-	maxDocument   = 8 << 20 // output of a one-shot run in format json
+	maxTurns       = 256  // a long chat; totals go on
+	maxTasks       = 512  // a run of an hour starts some dozens
+	maxAgents      = 1024 // of one workflow
+	maxAsks        = 256  // closed ones go first
+	maxSessions    = 64
+	maxCommands    = 128
+	maxInterrupts  = 64
+	maxWarnings    = 64
+	maxTypes       = 128  // ce-types are from a fixed list, shorter than this
+	maxSubagents   = 256  // groups of frames by parent_tool_use_id
+	maxUUIDs       = 4096 // a repeat comes within a turn or after a compaction
+	maxCalls       = 4096 // tool_use ids whose owner is remembered
+	maxLabels      = 256  // workflow names by tool_use id
+	maxPending     = 1024 // user messages not yet covered by a turn
+	maxModels      = 64
+	maxCheckpoints = 64      // the latest are the ones that are gone back to
+	maxText        = 400     // bytes of any text taken from a frame
+	maxResultText  = 4 << 10 // of the last result
+	maxStructured  = 64 << 10
+	maxDocument    = 8 << 20 // output of a one-shot run in format json
 )
 
 // State is one run, folded from its events. It is not safe for concurrent use.
@@ -76,6 +77,11 @@ type State struct {
 	messages   store // uuids of user messages
 	requests   store // ids of the parent's control requests
 	uuids      store
+	changes    store // request ids of changes that are not answered yet
+	inputs     store // seqs of user messages by uuid
+
+	checkpoints []*CheckpointView
+	noRewind    bool // the child keeps no files to go back to
 
 	use        usage
 	result     *ResultView
@@ -103,6 +109,7 @@ func New(runID string) *State {
 		run: runID, dialect: dialect.Unknown, rounds: map[string]*round{}, tasks: map[string]*task{},
 		hasList: map[string]bool{}, groups: map[string]*SubagentView{},
 		labels: store{max: maxLabels}, calls: store{max: maxCalls}, agentCalls: store{max: maxLabels}, uuids: store{max: maxUUIDs}, requests: store{max: maxPending}, messages: store{max: maxPending},
+		changes: store{max: maxPending}, inputs: store{max: maxPending},
 		counts: Counts{Frames: map[string]int{}, Types: map[string]int{}},
 		join:   event.Joiner{},
 		use:    usage{sessions: map[string]totals{}, models: map[string]ModelUsage{}},
@@ -243,9 +250,11 @@ func (s *State) applyOut(e *event.Event) {
 	case "control_cancel_request":
 		s.cancelAsk(e, &f)
 	case "command_lifecycle":
-		s.lifecycle(&f)
+		s.lifecycle(e, &f)
 	case "conversation_reset":
 		s.reset(&f, e.Seq)
+	case "file-history-snapshot":
+		s.snapshot(e, &f)
 	case "error":
 		s.errorFrame(e, &f)
 	}

@@ -3,6 +3,7 @@ package run
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -208,6 +209,9 @@ func (s *State) working() bool {
 // inputSeen notes a user message on stdin.
 func (s *State) inputSeen(seq uint64, uuid string) {
 	s.inputsSeen = true
+	if !s.inputs.has(uuid) {
+		s.inputs.set(uuid, strconv.FormatUint(seq, 10))
+	}
 	if uuid != "" && s.dialect == dialect.Claude {
 		if s.messages.has(uuid) {
 			s.counts.InputsRepeated++ // Claude Code runs a uuid once
@@ -232,13 +236,21 @@ func (s *State) inputSeen(seq uint64, uuid string) {
 }
 
 // lifecycle reads Claude Code's acknowledgement of a message with a uuid.
-func (s *State) lifecycle(f *dialect.Frame) {
+func (s *State) lifecycle(e *event.Event, f *dialect.Frame) {
+	id := boundID(f.Get("command_uuid").Text())
+	if s.messages.has(id) {
+		s.messages.set(id, clip(f.Get("state").Text(), maxText))
+	}
 	switch f.Get("state").Text() {
 	case "completed", "cancelled", "discarded":
+	case "started":
+		if s.messages.has(id) {
+			s.reachable(e, id)
+		}
+		return
 	default:
 		return
 	}
-	id := boundID(f.Get("command_uuid").Text())
 	for i, in := range s.pending {
 		if in.uuid == "" || in.uuid != id {
 			continue

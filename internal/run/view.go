@@ -46,20 +46,23 @@ type View struct {
 	EndedAt   *time.Time `json:"ended_at,omitempty"`
 	LastSeq   uint64     `json:"last_seq"`
 
-	Open       Open            `json:"open"`
-	Turns      []TurnView      `json:"turns"`
-	Tasks      []TaskView      `json:"tasks"`
-	Asks       []AskView       `json:"asks"`
-	Subagents  []SubagentView  `json:"subagents,omitempty"`
-	Usage      UsageView       `json:"usage"`
-	Result     *ResultView     `json:"result,omitempty"`
-	Interrupts []InterruptView `json:"interrupts,omitempty"`
-	Commands   []CommandView   `json:"commands,omitempty"`
-	Warnings   []Warning       `json:"warnings,omitempty"`
-	Counts     Counts          `json:"counts"`
-	Exit       *ExitView       `json:"exit,omitempty"`
-	Lost       *LostView       `json:"lost,omitempty"`
-	Dropped    *Dropped        `json:"dropped,omitempty"`
+	Open      Open           `json:"open"`
+	Turns     []TurnView     `json:"turns"`
+	Tasks     []TaskView     `json:"tasks"`
+	Asks      []AskView      `json:"asks"`
+	Subagents []SubagentView `json:"subagents,omitempty"`
+	Usage     UsageView      `json:"usage"`
+	Result    *ResultView    `json:"result,omitempty"`
+	// Checkpoints are the user messages that the child can be rewound to, the
+	// latest last.
+	Checkpoints []CheckpointView `json:"checkpoints,omitempty"`
+	Interrupts  []InterruptView  `json:"interrupts,omitempty"`
+	Commands    []CommandView    `json:"commands,omitempty"`
+	Warnings    []Warning        `json:"warnings,omitempty"`
+	Counts      Counts           `json:"counts"`
+	Exit        *ExitView        `json:"exit,omitempty"`
+	Lost        *LostView        `json:"lost,omitempty"`
+	Dropped     *Dropped         `json:"dropped,omitempty"`
 }
 
 // Open counts what has begun and not ended.
@@ -250,6 +253,17 @@ type InterruptView struct {
 	Error    string `json:"error,omitempty"`
 }
 
+// CheckpointView is a user message that the child can be rewound to. CodeBuddy
+// names them; of Claude Code they are the messages whose uuid is known, where it
+// was told to keep files.
+type CheckpointView struct {
+	ID    string     `json:"id"` // for rewind and rewind_files
+	Seq   uint64     `json:"seq"`
+	At    *time.Time `json:"at,omitempty"`
+	Turn  int        `json:"turn,omitempty"`
+	Files int        `json:"files,omitempty"` // that CodeBuddy keeps for it
+}
+
 // CommandView is a command from the bus and the facts known about it.
 type CommandView struct {
 	ID    string     `json:"id"`
@@ -329,8 +343,9 @@ type LostView struct {
 
 // Dropped counts what a View no longer lists because of its bounds.
 type Dropped struct {
-	Turns    int            `json:"turns,omitempty"`
-	Tasks    int            `json:"tasks,omitempty"`
-	Asks     int            `json:"asks,omitempty"`
-	Verdicts map[string]int `json:"verdicts,omitempty"` // of the dropped turns
+	Turns       int            `json:"turns,omitempty"`
+	Tasks       int            `json:"tasks,omitempty"`
+	Asks        int            `json:"asks,omitempty"`
+	Checkpoints int            `json:"checkpoints,omitempty"`
+	Verdicts    map[string]int `json:"verdicts,omitempty"` // of the dropped turns
 }
