@@ -146,7 +146,7 @@ type pacer struct {
 }
 
 func (p *pacer) wait(ctx context.Context) {
-	for since := time.Now(); ctx.Err() == nil; {
+	for since := time.Now(); ; {
 		st := p.e.spool.Stats()
 		if st.Read > p.read {
 			p.read, p.stalled, since = st.Read, false, time.Now()
@@ -156,6 +156,10 @@ func (p *pacer) wait(ctx context.Context) {
 		if p.stalled = p.stalled || time.Since(since) > paceStall; p.stalled || ahead < paceBytes {
 			return
 		}
-		time.Sleep(paceEvery)
+		select {
+		case <-time.After(paceEvery):
+		case <-ctx.Done():
+			return
+		}
 	}
 }
