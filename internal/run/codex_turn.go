@@ -250,22 +250,32 @@ func (s *State) codexIn(e *event.Event, m *dialect.RPC) {
 	s.keepInterrupt(in)
 }
 
-// TurnOn is the id of the turn that runs on a thread of Codex, "" where none does:
-// an interrupt names it.
-func (s *State) TurnOn(thread string) string {
+// RunningTurn is the turn of Codex that runs on a sub-agent's thread, or, for "",
+// on the main thread, else on the host's that works longest. It is "" where none
+// does. An interrupt names both.
+func (s *State) RunningTurn(task string) (thread, turn string) {
 	if s.codex == nil {
-		return ""
+		return "", ""
 	}
-	if t := s.codex.threads[boundID(thread)]; t != nil && t.turn != nil {
-		return t.turn.id
+	ids := []string{boundID(task)}
+	if task == "" {
+		ids[0] = s.main
+		for _, r := range s.openRounds() {
+			ids = append(ids, r.session)
+		}
 	}
-	return ""
+	for _, id := range ids {
+		if t := s.codex.threads[id]; t != nil && t.turn != nil {
+			return t.id, t.turn.id
+		}
+	}
+	return "", ""
 }
 
 // TaskProcess is where a background command of Codex runs: its thread and the id
 // of its process, "" for any other task.
 func (s *State) TaskProcess(id string) (thread, process string) {
-	if k := s.tasks[boundID(id)]; k != nil && k.typ == "command" {
+	if k := s.tasks[boundID(id)]; k != nil && k.typ == "command" && !k.ended {
 		return k.thread, k.process
 	}
 	return "", ""
