@@ -252,8 +252,11 @@ func (s *shipper) goodbye() {
 	ctx, cancel := context.WithTimeout(s.ctx, lastWords)
 	defer cancel()
 	b := s.bus // set before anything was shipped
+	resumed := make(chan error, 1)
+	go func() { resumed <- resume(ctx, b, s.ref) }() // ends with ctx, and is waited for
 	err := b.PutRun(ctx, s.info(ctx, b))
-	err = errors.Join(err, resume(ctx, b, s.ref), b.ClearPresence(ctx, s.ref.Run))
+	// The presence last: who misses it finds the rest written.
+	err = errors.Join(err, <-resumed, b.ClearPresence(ctx, s.ref.Run))
 	if err != nil {
 		s.log.Debug("last words", "error", err)
 	}
