@@ -31,6 +31,8 @@ type Config struct {
 	SpoolMax int64 `env:"SPOOL_MAX" envDefault:"4294967296"`
 	// CaptureStdin is control (control messages only) or all (prompts, too).
 	CaptureStdin string `env:"CAPTURE_STDIN" envDefault:"control"`
+	// CaptureOutputs publishes what tasks left in files, when they end.
+	CaptureOutputs bool `env:"CAPTURE_OUTPUTS" envDefault:"1"`
 	// RedactEnv names further variables of the child whose values are masked.
 	RedactEnv []string `env:"REDACT_ENV"`
 	// RedactPatterns are further regular expressions (RE2) of text to mask.

@@ -84,6 +84,8 @@ type edge struct {
 	alone bool // nothing passes through beside the recording
 	pipe  bool // there is no child, only what one wrote
 	holds bool // the parent's EOF is kept back
+
+	abilities *abilities
 }
 
 // newEdge makes the run's id, its spool and all that records. It does not wait for
@@ -118,6 +120,7 @@ func newRun(o Options) (*edge, error) {
 		track: track, state: run.New(e.id), inEOF: o.Stdin == nil,
 		changed: make(chan struct{}, 1), active: make(chan struct{}, 1), watched: make(chan struct{}, 1),
 	}
+	e.abilities = newAbilities(e.rec, o.Argv, o.Stdin != nil || e.holds)
 	return e, nil
 }
 
@@ -183,6 +186,7 @@ func Run(ctx context.Context, o Options) (Outcome, error) {
 	}
 	e.started(p.Pid())
 	cmd := e.commander(ctx, p)
+	aside := e.asides()
 	e.ship.run(ctx)
 	release := e.holdStdin(ctx, p)
 	dog := newWatchdog(e.rec, p, &e.o)
@@ -192,6 +196,7 @@ func Run(ctx context.Context, o Options) (Outcome, error) {
 	res := p.Wait()
 	release()
 	cmd.end()
+	aside.end(late.hurry)
 	e.exited(res, dog.stop())
 	out := e.finish(ctx, late.told)
 	out.Result = res
@@ -252,13 +257,13 @@ func forget(p *child.Process) Outcome {
 // started records the run's first event.
 func (e *edge) started(pid int) {
 	argv, masked := e.rec.red.MaskArgv(e.o.Argv)
-	cwd, _ := os.Getwd()
+	cwd, can := e.cwd(), e.abilities.told
 	host, _ := os.Hostname()
 	out := dialect.OutputOf(e.o.Argv)
 	s := event.Started{
 		Argv: argv, ArgvMasked: masked, Cwd: cwd, Host: host, Pid: pid, OS: runtime.GOOS, Arch: runtime.GOARCH,
 		Version: e.o.Version, Dialect: string(e.rec.track.Dialect()), Source: e.o.Source,
-		HoldStdin: e.holds, CI: e.o.Labels,
+		HoldStdin: e.holds, CI: e.o.Labels, Capabilities: &can,
 	}
 	if out == dialect.OutputText || out == dialect.OutputJSON {
 		s.Output = string(out)

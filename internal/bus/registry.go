@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/cbcast/cbcast/internal/event"
 	"github.com/cbcast/cbcast/internal/subject"
 )
 
@@ -39,6 +40,8 @@ type RunInfo struct {
 	Labels       map[string]string `json:"labels,omitempty"`
 	Capabilities []string          `json:"capabilities,omitempty"`
 	Versions     map[string]string `json:"versions,omitempty"`
+	// Abilities is what the agent can do, as its edge has found out.
+	Abilities *event.Capabilities `json:"abilities,omitempty"`
 }
 
 // Ref says where the run's events are.
