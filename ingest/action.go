@@ -47,8 +47,12 @@ type climber interface {
 	climb(ctx context.Context)
 }
 
+// An unhurried action has no time for its effect where the command names none.
+type unhurried interface{ unhurried() }
+
 // actions make the action of a command by its name.
 var actions = map[string]func(plain) action{
+	"answer":    func(p plain) action { return &answer{plain: p} },
 	"interrupt": newInterrupt,
 	"stop_task": func(p plain) action { return &stopTask{ending: ending{plain: p}} },
 }

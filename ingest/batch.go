@@ -57,7 +57,7 @@ func (r *recorder) chunk(split func()) {
 // may act on it, or a bound.
 func (r *recorder) collected(f *frame.Frame, w *waiting) {
 	r.batch.size += len(w.ev.Data)
-	now := w.ev.Stream == event.In || !f.Whole() || w.main != r.main || r.busy != nil && r.busy()
+	now := w.ev.Stream == event.In || !f.Whole() || w.main != r.main || w.line.class.Ask != "" || r.busy != nil && r.busy()
 	if !now && len(r.batch.lines) < batchLines && r.batch.size < batchBytes {
 		return
 	}

@@ -58,6 +58,7 @@ type commander struct {
 	proc    injector
 	journal *spool.Journal // nil: commands are refused
 	queue   queue          // for the child's stdin
+	asks    *asks
 	// channel reports whether the child takes control messages at all.
 	channel func() bool
 	// late answers a command that no event of the run can answer any more.
@@ -86,9 +87,10 @@ type pending struct {
 	requests []*request // on the child's stdin: one, and perhaps a second
 	journal  bool       // the journal has the intent
 
-	free   chan struct{} // closed when the action holds it back no more
-	place  *place        // in the queue, from then on
-	final  bool          // a final fact is recorded
+	free   chan struct{}            // closed when the action holds it back no more
+	place  *place                   // in the queue, from then on
+	final  bool                     // a final fact is recorded
+	then   func(event.Fact, string) // is told of it, with its reason; may be nil
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 }
@@ -118,33 +120,39 @@ func (p *pending) request(r *request) *request {
 func newCommander(ctx context.Context, rec *recorder, proc injector, j *spool.Journal, channel func() bool, log *slog.Logger) *commander {
 	c := &commander{log: log, rec: rec, proc: proc, journal: j, channel: channel, known: map[string]bool{}, lacks: map[string]string{}}
 	c.running, c.stop = context.WithCancel(ctx)
+	c.asks = newAsks(c, nil)
 	return c
 }
 
 // handle takes one command and returns at once: commands do not wait for each
 // other, but those that wait for the child's stdin are written in their order.
 func (c *commander) handle(ctx context.Context, cmd bus.Command) {
-	p, reason, closed := c.admit(cmd)
+	c.rec.mu.Lock()
+	p, reason, closed := c.admitLocked(cmd)
+	c.rec.mu.Unlock()
 	switch {
 	case p != nil:
-		go func() { // ends when the line is written or a final fact is recorded; see end
-			defer c.flight.Done()
-			if a, ok := p.act.(climber); ok {
-				a.climb(ctx)
-				return
-			}
-			c.carryOut(ctx, p)
-		}()
+		c.start(ctx, p)
 	case closed && c.late != nil:
 		c.late(ctx, cmd, reason)
 	}
 }
 
-// admit decides whether a command is carried out; if not, it records why. A
+// start carries out a command that was admitted.
+func (c *commander) start(ctx context.Context, p *pending) {
+	go func() { // ends when the line is written or a final fact is recorded; see end
+		defer c.flight.Done()
+		if a, ok := p.act.(climber); ok {
+			a.climb(ctx)
+			return
+		}
+		c.carryOut(ctx, p)
+	}()
+}
+
+// admitLocked decides whether a command is carried out; if not, it records why. A
 // command that was seen before has neither a pending nor a reason.
-func (c *commander) admit(cmd bus.Command) (p *pending, reason string, closed bool) {
-	c.rec.mu.Lock()
-	defer c.rec.mu.Unlock()
+func (c *commander) admitLocked(cmd bus.Command) (p *pending, reason string, closed bool) {
 	if c.known[cmd.ID] {
 		return nil, "", false
 	}
@@ -188,7 +196,7 @@ func (c *commander) refusal(p *pending) string {
 	switch d := p.dialect(); {
 	case !climbs && !c.channel():
 		return "no_control_channel"
-	case !dialect.Supports(d, p.state().ChildVersion(), p.cmd.Name):
+	case p.cmd.Name != "answer" && !dialect.Supports(d, p.state().ChildVersion(), p.cmd.Name):
 		return fmt.Sprintf("unsupported: a %s child has no %s", d, p.cmd.Name)
 	case c.lacks[p.cmd.Name] != "":
 		return "unsupported: the child said: " + c.lacks[p.cmd.Name]
@@ -221,4 +229,16 @@ type journalled struct {
 	Name    string `json:"name"`
 	Request string `json:"request_id,omitempty"`
 	Task    string `json:"task,omitempty"`
+	// Of an answer.
+	Ask      string `json:"ask,omitempty"`
+	Decision string `json:"decision,omitempty"`
+}
+
+// noted is what the journal keeps of p.
+func noted(p *pending, r *request) journalled {
+	j := journalled{Name: p.cmd.Name, Request: r.id, Task: p.args.Task}
+	if a := p.args.Answer; a != nil {
+		j.Ask, j.Decision = a.Ask, a.Decision
+	}
+	return j
 }

@@ -44,6 +44,9 @@ type Config struct {
 	// written: stdin closed, SIGTERM, SIGKILL. 0 leaves it alone, as a bare
 	// pipe would.
 	KillAfterResult time.Duration `env:"KILL_AFTER_RESULT"`
+	// Policy is a file of JSON that says which asks are decided without a person,
+	// and what becomes of one that nobody answers. "" is none.
+	Policy string `env:"POLICY"`
 	// StallAfter is the silence inside a turn after which a watchdog says so
 	// once, as a fact; it does nothing else. 0 turns it off.
 	StallAfter time.Duration `env:"STALL_AFTER" envDefault:"10m"`
@@ -93,6 +96,9 @@ func (c *Config) Validate() error {
 	}
 	if c.PresenceTTL < 2*time.Second {
 		return fmt.Errorf("CBCAST_PRESENCE_TTL %s: use 2s or more", c.PresenceTTL)
+	}
+	if _, err := c.LoadPolicy(); err != nil {
+		return fmt.Errorf("CBCAST_POLICY: %w", err)
 	}
 	for _, p := range c.RedactPatterns {
 		if _, err := regexp.Compile(p); err != nil {

@@ -218,12 +218,27 @@ func (e *edge) commander(ctx context.Context, p *child.Process) *commander {
 	if e.o.Stdin == nil {
 		g.watch(line{eof: true}) // there is no host
 	}
+	e.policy(cmd)
 	e.rec.watch = func(l line) {
 		g.watch(l)
 		cmd.watch(l)
+		cmd.asks.watch(l)
 	}
-	e.rec.busy = func() bool { return g.waits() || len(cmd.open) > 0 }
+	e.rec.busy = func() bool { return g.waits() || len(cmd.open) > 0 || cmd.asks.waits() }
 	return cmd
+}
+
+// policy lets what is configured decide asks. It was checked before the child was
+// started; where it has gone since, people decide.
+func (e *edge) policy(cmd *commander) {
+	p, err := e.o.LoadPolicy()
+	switch {
+	case err != nil:
+		e.log.Error("read the policy; it decides nothing", "error", err)
+	case p != nil:
+		cmd.asks.policy = &policy{Policy: p, repo: e.o.Labels["cirepo"], tenant: e.o.Tenant}
+		e.rec.auto = cmd.asks.auto
+	}
 }
 
 // bare runs the child without recording: the agent comes first.

@@ -41,6 +41,9 @@ func (c *commander) written(p *pending, r *request) {
 // await ends the wait for p's effect in time.
 func (c *commander) await(p *pending) {
 	effectBy := p.cmd.EffectBy
+	if _, ok := p.act.(unhurried); ok && effectBy.IsZero() {
+		return
+	}
 	if effectBy.IsZero() {
 		effectBy = time.Now().Add(effectWait)
 	}
@@ -135,6 +138,9 @@ func (c *commander) finishLocked(p *pending, f event.Fact, reason string, detail
 	}
 	c.factLocked(p, f, reason, request, detail)
 	p.cancel(nil)
+	if p.then != nil {
+		p.then(f, reason)
+	}
 	if p.journal {
 		if err := c.journal.Done(p.cmd.ID); err != nil {
 			c.log.Error("journal a command", "command", p.cmd.ID, "error", err)
@@ -161,6 +167,12 @@ func (c *commander) forget(p *pending) {
 }
 
 func (c *commander) factLocked(p *pending, f event.Fact, reason, request string, detail map[string]string) {
+	if a := p.args.Answer; a != nil {
+		if detail == nil {
+			detail = map[string]string{}
+		}
+		detail["ask"], detail["decision"] = bound(a.Ask, maxArgument), bound(a.Decision, maxArgument)
+	}
 	c.rec.factLocked(time.Now(), event.TypeCommand, event.Cmd, event.CommandFact{
 		Command: p.cmd.ID, Name: bound(p.cmd.Name, maxArgument), Fact: f, Reason: reason, RequestID: request,
 		Task: bound(p.args.Task, maxArgument), Detail: detail,

@@ -264,8 +264,12 @@ func (f *flusher) register(ctx context.Context) error {
 func unknownFact(id string, journal []byte) event.CommandFact {
 	var j journalled
 	_ = json.Unmarshal(journal, &j) // what cannot be read is left out
-	return event.CommandFact{
+	f := event.CommandFact{
 		Command: id, Name: j.Name, Fact: event.UnknownF, Reason: "the edge died before the effect was seen",
 		RequestID: j.Request, Task: j.Task,
 	}
+	if j.Ask != "" {
+		f.Detail = map[string]string{"ask": j.Ask, "decision": j.Decision}
+	}
+	return f
 }

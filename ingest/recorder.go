@@ -58,6 +58,8 @@ type recorder struct {
 	// busy reports whether watch may act on the next line: then lines are
 	// committed one by one. nil is never.
 	busy func() bool
+	// auto says how an ask is decided at once, "" where it is not; nil is never.
+	auto func(*dialect.Class, []byte) string
 	// Each is told of each recorded line: for the registry, for who waits for the
 	// run to fall idle, and for the watchdog.
 	changed, active, watched chan struct{}
@@ -132,6 +134,14 @@ func (r *recorder) frame(at time.Time, stream event.Stream, f frame.Frame, injec
 	}
 	if cls.Ambiguous {
 		note(e, "ambiguous", "true")
+	}
+	if cls.Ask != "" {
+		note(e, "ask", cls.Ask)
+		if d := r.auto; d != nil && stream == event.Out {
+			if how := d(&cls, f.Data); how != "" {
+				note(e, "auto", how)
+			}
+		}
 	}
 	w.frame, w.main = *r.track.Frame(), r.track.Main()
 	w.line = line{stream: stream, class: cls, data: f.Data, injected: injected}

@@ -112,7 +112,7 @@ func (c *commander) write(ctx context.Context, p *pending) bool {
 		return true
 	}
 	r := p.requests[0]
-	if err := c.journal.Intent(p.cmd.ID, mustJSON(journalled{p.cmd.Name, r.id, p.args.Task})); err != nil {
+	if err := c.journal.Intent(p.cmd.ID, mustJSON(noted(p, r))); err != nil {
 		c.finish(p, event.Refused, "journal: "+err.Error())
 		return true
 	}

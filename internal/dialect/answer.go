@@ -66,6 +66,51 @@ func (q *AskRequest) Command() string {
 	return in.Get("command").Text()
 }
 
+// ToolName is what the request wants to use: a tool, looked for through CodeBuddy's
+// deferred calls; "elicitation" and the like where it is none.
+func (q *AskRequest) ToolName() string {
+	switch q.Method {
+	case MethodCommandApproval:
+		return "commandExecution"
+	case MethodFileApproval:
+		return "fileChange"
+	case MethodPermissionsApproval:
+		return "permissions"
+	case MethodUserInput:
+		return "requestUserInput"
+	case MethodElicitation:
+		return q.Params.Get("serverName").Text()
+	case subCanUseTool:
+		tool, _ := EffectiveTool(q.Tool, q.Input)
+		return tool
+	}
+	return q.Method
+}
+
+// Class is approval or question: whether something is held back until it is
+// allowed, or somebody is to say something.
+func (q *AskRequest) Class() string {
+	approval := false
+	switch q.Method {
+	case MethodCommandApproval, MethodFileApproval, MethodPermissionsApproval:
+		approval = true
+	case MethodElicitation:
+		approval = !q.Params.Get("_meta").Get("codex_approval_kind").Null()
+	case subCanUseTool:
+		approval = !IsQuestionTool(q.ToolName())
+	}
+	if approval {
+		return "approval"
+	}
+	return "question"
+}
+
+// DenialEnds reports whether a denial of a Codex request can end the turn by
+// itself. Permissions and questions have no word for that.
+func DenialEnds(method string) bool {
+	return method != MethodPermissionsApproval && method != MethodUserInput
+}
+
 // AnswerLine returns the line, with its LF, that answers q in the strict form of
 // the dialect, or why it cannot be answered so. What is missing never becomes a
 // yes. The line is printable ASCII; the input that a yes repeats means what the
