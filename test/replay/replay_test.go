@@ -48,6 +48,8 @@ var trueTiming = map[string]bool{
 	"cbc-2.163.0/agent-tools-partial":               true,
 	"cbc-2.163.0/two-sessions":                      true,
 	"cbc-2.117.0/perm-allow-cbc":                    true,
+	"codex-0.153.4/25-two-approvals":                true,
+	"codex-0.153.4/81-collab-v2":                    true,
 }
 
 var server *natsd.Server
@@ -199,6 +201,12 @@ func essence(v run.View) []string {
 			s += " " + string(t.Verdict.Verdict)
 		}
 		out = append(out, s)
+		for _, p := range t.Phases {
+			out = append(out, "  step "+p.Title+" "+p.Status)
+		}
+		for _, a := range t.Agents {
+			out = append(out, fmt.Sprintf("  agent %s %s tokens %d", a.Key, a.State, a.Tokens))
+		}
 	}
 	for _, t := range v.Tasks {
 		out = append(out, fmt.Sprintf("task %s %s %s %s", t.ID, t.Type, t.Status, t.By))
@@ -207,7 +215,7 @@ func essence(v run.View) []string {
 		}
 	}
 	for _, a := range v.Asks {
-		out = append(out, fmt.Sprintf("ask %s %s %s", a.Kind, a.Tool, a.State))
+		out = append(out, fmt.Sprintf("ask %s %s %s %s %s", a.ID, a.Kind, a.Tool, a.State, a.Outcome))
 	}
 	return append(out, fmt.Sprintf("cost %.6f", v.Usage.CostUSD))
 }
@@ -235,8 +243,11 @@ func wrap(t *testing.T, c *capture.Capture) wrapped {
 	home := t.TempDir()
 	w := wrapped{tenant: tenantOf(c.Name)}
 	d := "claude"
-	if strings.HasPrefix(c.Name, "cbc-") {
+	switch {
+	case strings.HasPrefix(c.Name, "cbc-"):
 		d = "cbc"
+	case strings.HasPrefix(c.Name, "codex-"):
+		d = "codex"
 	}
 	args := append([]string{"run", "--dialect", d, "--", self}, c.Argv[1:]...)
 	// Nothing in a recording takes a minute; a test that hangs says which one.
