@@ -218,7 +218,7 @@ func children() []int {
 	if err != nil {
 		return nil
 	}
-	defer unix.Close(dir)
+	defer func() { _ = unix.Close(dir) }()
 	var pids []int
 	for _, tid := range names(dir) {
 		// A thread that has ended has no list.
@@ -253,7 +253,7 @@ func contents(dir int, name string) (b []byte) {
 	if err != nil {
 		return nil
 	}
-	defer unix.Close(f)
+	defer func() { _ = unix.Close(f) }()
 	buf := make([]byte, 4<<10)
 	for {
 		n, err := unix.Read(f, buf)
