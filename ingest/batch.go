@@ -129,12 +129,13 @@ func (r *recorder) after(at time.Time, l line, main string) {
 	if main != r.main {
 		prev := r.main
 		r.main = main
+		nudge(r.named)
 		r.factLocked(at, event.TypeSession, event.Life, event.Session{Session: r.published(main, false), Previous: r.published(prev, false)}, true)
 	}
 	if r.watch != nil {
 		r.watch(l)
 	}
-	for _, c := range [...]chan struct{}{r.changed, r.active, r.watched} {
+	for _, c := range [...]chan struct{}{r.changed, r.active, r.watched, r.shown} {
 		select {
 		case c <- struct{}{}:
 		default:

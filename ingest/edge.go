@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,9 +37,15 @@ type Options struct {
 	Dialect dialect.Name // "" guesses from Argv[0]
 	// HoldStdin keeps the parent's EOF back until no turn, task or ask is open.
 	HoldStdin bool
-	Stdin     *os.File
-	Stdout    *os.File
-	Stderr    *os.File
+	// Drive is what is told to a child without a host; nil is that there is one.
+	Drive *Drive
+	// Progress is given the run as it stands, a few times a second while it changes
+	// and once at its end; Say gets remarks for whoever started it. Both may be nil.
+	Progress func(run.View)
+	Say      func(string)
+	Stdin    *os.File
+	Stdout   *os.File
+	Stderr   *os.File
 
 	Terminal bool // signals come from a terminal; see child.Config
 
@@ -67,6 +74,7 @@ type Outcome struct {
 	Last    uint64 // number of the last event
 	Shipped bool   // every event is on the bus
 	Lost    event.Gap
+	Driven  // zero without [Options.Drive]
 }
 
 // edge is one run being recorded and shipped.
@@ -84,6 +92,8 @@ type edge struct {
 	alone bool // nothing passes through beside the recording
 	pipe  bool // there is no child, only what one wrote
 	holds bool // the parent's EOF is kept back
+	claimed
+	driver *driver // nil where there is a host
 
 	abilities *abilities
 }
@@ -119,6 +129,10 @@ func newRun(o Options) (*edge, error) {
 		log: e.log, tenant: o.Tenant, run: e.id, allStdin: o.CaptureStdin == "all",
 		track: track, state: run.New(e.id), inEOF: o.Stdin == nil,
 		changed: make(chan struct{}, 1), active: make(chan struct{}, 1), watched: make(chan struct{}, 1),
+		named: make(chan struct{}, 1),
+	}
+	if o.Progress != nil {
+		e.rec.shown = make(chan struct{}, 1)
 	}
 	e.abilities = newAbilities(e.rec, o.Argv, o.Stdin != nil || e.holds)
 	return e, nil
@@ -162,11 +176,21 @@ func segmentSize(limit int64) int64 { return min(max(limit/8, 64<<10), 16<<20) }
 func Run(ctx context.Context, o Options) (Outcome, error) {
 	e, err := newRun(o)
 	if err != nil {
+		if o.Drive != nil {
+			return Outcome{}, err // what is not seen cannot be driven
+		}
 		// A wrapper that cannot keep anything still runs the agent.
 		return bare(o, err)
 	}
 	kept := make(chan error, 1)
-	go func() { kept <- e.keep() }() // is waited for below
+	if o.Drive != nil {
+		if err := e.prepare(ctx); err != nil {
+			return Outcome{Run: e.id}, err
+		}
+		kept <- nil
+	} else {
+		go func() { kept <- e.keep() }() // is waited for below
+	}
 	p, err := child.Start(child.Config{
 		Path: o.Argv[0], Args: o.Argv, Env: o.Env, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr,
 		HoldStdin: e.holds, Gated: true, Adopt: true, Terminal: o.Terminal, Logger: e.log,
@@ -176,6 +200,7 @@ func Run(ctx context.Context, o Options) (Outcome, error) {
 	case err != nil && keptErr != nil:
 		return Outcome{}, err
 	case err != nil:
+		e.disclaim()
 		return Outcome{Run: e.id}, errors.Join(err, e.spool.Remove())
 	case keptErr != nil:
 		o.Log.Error("nothing is recorded", "error", keptErr)
@@ -185,10 +210,14 @@ func Run(ctx context.Context, o Options) (Outcome, error) {
 		o.OnStart(e.id)
 	}
 	e.started(p.Pid())
+	if o.Drive != nil {
+		e.driver = newDriver(e, p)
+	}
 	cmd := e.commander(ctx, p)
 	aside := e.asides()
 	e.ship.run(ctx)
 	release := e.holdStdin(ctx, p)
+	driven := e.lead(ctx)
 	dog := newWatchdog(e.rec, p, &e.o)
 	dog.start(ctx)
 	late := lateSignal(p)
@@ -197,9 +226,11 @@ func Run(ctx context.Context, o Options) (Outcome, error) {
 	release()
 	cmd.end()
 	aside.end(late.hurry)
-	e.exited(res, dog.stop())
+	told := driven.stop()
+	e.exited(res, cmp.Or(dog.stop(), told.Ended))
+	driven.last()
 	out := e.finish(ctx, late.told)
-	out.Result = res
+	out.Result, out.Driven = res, told
 	late.stop()
 	p.Close()
 	return out, nil
@@ -211,7 +242,11 @@ func (e *edge) commander(ctx context.Context, p *child.Process) *commander {
 	if err != nil {
 		e.log.Error("open the command journal; commands are refused", "error", err)
 	}
-	cmd := newCommander(ctx, e.rec, p, journal, e.channel, e.log)
+	var in injector = p
+	if e.driver != nil {
+		in = e.driver.injector()
+	}
+	cmd := newCommander(ctx, e.rec, in, journal, e.channel, e.log)
 	cmd.late, cmd.rungs = e.ship.refuse, e.o.Escalate
 	e.ship.commands = cmd.handle
 	g := &gate{open: p.OpenGate}
@@ -223,8 +258,11 @@ func (e *edge) commander(ctx context.Context, p *child.Process) *commander {
 		g.watch(l)
 		cmd.watch(l)
 		cmd.asks.watch(l)
+		if e.driver != nil {
+			e.driver.watch(l)
+		}
 	}
-	e.rec.busy = func() bool { return g.waits() || len(cmd.open) > 0 || cmd.asks.waits() }
+	e.rec.busy = func() bool { return e.driver != nil || g.waits() || len(cmd.open) > 0 || cmd.asks.waits() }
 	return cmd
 }
 
@@ -283,12 +321,19 @@ func (e *edge) started(pid int) {
 	if out == dialect.OutputText || out == dialect.OutputJSON {
 		s.Output = string(out)
 	}
+	s.Resume = e.resume()
+	if d := e.o.Drive; d != nil {
+		s.Driven, s.Sandbox, s.Approval = true, d.Sandbox, d.Approval
+	}
 	e.rec.fact(event.TypeStarted, event.Life, s)
 }
 
 // channel reports whether the child takes control messages: it was told to read
 // stream-json, or its host speaks it.
 func (e *edge) channel() bool {
+	if appServer(e.o.Argv) {
+		return true
+	}
 	if in, ok := flagValue(e.o.Argv, "--input-format"); ok {
 		return in == "stream-json"
 	}

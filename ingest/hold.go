@@ -16,6 +16,9 @@ const quiet = time.Second
 // prompt as text begins with its end: there is nothing to hold, and nothing that
 // could be written to it.
 func (o *Options) holds(d dialect.Name) bool {
+	if o.Drive != nil {
+		return true
+	}
 	if !o.HoldStdin {
 		return false
 	}
@@ -28,7 +31,7 @@ func (o *Options) holds(d dialect.Name) bool {
 // holdStdin passes a held EOF on once nothing is open, and returns a function
 // that ends and awaits the watch.
 func (e *edge) holdStdin(ctx context.Context, p *child.Process) (stop func()) {
-	if !e.holds {
+	if !e.holds || e.o.Drive != nil {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -62,7 +65,7 @@ func (r *recorder) untilIdle(ctx context.Context) {
 // readsStream reports whether a child was told to read messages from stdin.
 func readsStream(argv []string) bool {
 	in, _ := flagValue(argv, "--input-format")
-	return in == "stream-json"
+	return in == "stream-json" || appServer(argv)
 }
 
 // flagValue finds the value of a flag in a child's arguments, the last one where

@@ -63,6 +63,8 @@ type recorder struct {
 	// Each is told of each recorded line: for the registry, for who waits for the
 	// run to fall idle, and for the watchdog.
 	changed, active, watched chan struct{}
+	shown                    chan struct{} // the same for who looks on; nil where nobody does
+	named                    chan struct{} // told of each new main session
 }
 
 type counts struct {
@@ -111,7 +113,7 @@ func (r *recorder) frame(at time.Time, stream event.Stream, f frame.Frame, injec
 	cls := r.track.Classify(stream, seen, !f.Whole())
 	if stream == event.In && !r.stdinLine(at, f, cls, injected) {
 		r.commit()
-		r.after(at, line{stream: stream, class: cls, data: f.Data}, r.track.Main())
+		r.after(at, line{stream: stream, class: cls, data: f.Data, injected: injected}, r.track.Main())
 		return
 	}
 	// What may be the beginning of a secret at a piece's end comes out with the

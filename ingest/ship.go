@@ -81,6 +81,7 @@ func (s *shipper) run(ctx context.Context) {
 		s.signs.Go(func() { s.register(b) })
 		s.signs.Go(func() { s.present(b) })
 		s.signs.Go(func() { s.others(b) })
+		s.signs.Go(func() { s.leases(b) })
 		if s.commands != nil {
 			s.wg.Go(func() { s.listen(b) })
 		}

@@ -11,35 +11,29 @@ import (
 // stdinLine decides what becomes of a line on the child's stdin, and reports
 // whether it is recorded as it is. Control messages are; of any other frame only
 // its length and a keyed hash, unless prompts are captured; of plain text (the
-// prompt of a one-shot run) nothing but the count.
+// prompt of a one-shot run) nothing but the count. injected says that it is ours.
 func (r *recorder) stdinLine(at time.Time, f frame.Frame, cls dialect.Class, injected bool) bool {
-	if injected {
+	said := r.track.Input()
+	if injected && said.Control {
 		return true
 	}
-	r.red.Stdin(f.Data)
-	fr, ok := dialect.Parse(f.Data)
-	ok = ok && cls.Frame
-	if ok && fr.Type == "control_request" {
+	r.red.Stdin(f.Data) // a prompt, whoever wrote it
+	fr := r.track.Frame()
+	if !injected && fr.Type == "control_request" {
 		r.controlled.Store(true)
 	}
 	switch {
 	case r.allStdin:
 		return true
-	case !ok:
+	case !cls.Frame:
 		return false
-	}
-	switch fr.Type {
-	case "control_request", "control_response", "control_cancel_request":
+	case said.Control:
 		return true
 	}
-	in := event.Input{
-		Bytes: len(f.Data), Hash: r.red.Hash(f.Data), Type: "other",
-		UUID: bound(fr.Get("uuid").Text(), 64), Session: bound(r.published(fr.Get("session_id").Text(), false), 64),
-	}
-	if fr.Type == "user" {
-		in.Type = "user"
-	}
-	r.factLocked(at, event.TypeInput, event.Msg, in, false)
+	r.factLocked(at, event.TypeInput, event.Msg, event.Input{
+		Bytes: len(f.Data), Hash: r.red.Hash(f.Data), Type: said.Type,
+		UUID: bound(said.UUID, 64), Session: bound(r.published(said.Session, false), 64),
+	}, false)
 	return false
 }
 

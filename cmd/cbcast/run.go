@@ -29,6 +29,7 @@ type runOptions struct {
 	hold            bool
 	exit            string
 	requireDelivery bool
+	drive           driveOptions
 }
 
 func newRun(a *app) *cobra.Command {
@@ -45,12 +46,25 @@ only when that is a terminal, or when COMMAND cannot be run at all.
 Where no NATS is reachable the lines stay in the spool on this machine; a later
 run, flush or up ships them. The agent never waits for any of it.
 
-Exit codes: those of COMMAND; a death by signal is repeated. With --exit=verdict:
+With --prompt there is no host: cbcast itself drives claude, cbc or codex. It adds
+the flags that this needs (none that lets the agent do more), writes the prompts,
+lets asks wait for a person or the policy, closes stdin when no turn, task or ask
+has been open for 5 s, and exits with the verdict's code. Several prompts: cbc and
+codex get each when the turn before has ended, claude all at once. Progress goes to
+stderr, and in GitHub and GitLab in parts that fold; stdout is the agent's last
+answer on a terminal and in a CI's log, the agent's own lines elsewhere (--output).
+
+Exit codes: those of COMMAND; a death by signal is repeated. With --exit=verdict,
+and with --prompt:
   0 success   1 failed   2 usage   3 denied, or nothing done   4 incomplete or lost
   5 interrupted by a command   130, 143, … ended by a signal that was passed on
+  124 ended by --timeout or --max-idle
 With --require-delivery, 4 when the run's events are not all on the bus at the end.
 126 and 127: COMMAND cannot be run, or is not found.`,
 		Example: `  cbcast run -- claude -p --output-format stream-json --verbose "fix the tests"
+  cbcast run --prompt "fix the tests" --timeout 30m -- claude --permission-mode acceptEdits
+  cbcast run --prompt @task.md --dry-run -- codex --sandbox workspace-write
+  cbcast run --prompt "go on" --resume last -- cbc
   cbcast run --hold-stdin -- cbc --input-format stream-json --output-format stream-json < prompts.ndjson`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -68,7 +82,16 @@ With --require-delivery, 4 when the run's events are not all on the bus at the e
 			if err := checkDialect(o.dialect); err != nil {
 				return err
 			}
-			return a.wrap(c.Context(), o)
+			driven, err := o.drive.wanted()
+			switch {
+			case err != nil:
+				return &exitError{exitUsage, err}
+			case !driven:
+				return a.wrap(c.Context(), o)
+			case c.Flags().Changed("exit") && o.exit != exitVerdict, o.hold:
+				return &exitError{exitUsage, errors.New("--prompt exits with the verdict and closes stdin by itself: --exit=child and --hold-stdin are not for it")}
+			}
+			return a.drive(c.Context(), o)
 		},
 	}
 	f := c.Flags()
@@ -79,6 +102,14 @@ With --require-delivery, 4 when the run's events are not all on the bus at the e
 	f.BoolVar(&o.requireDelivery, "require-delivery", false, "fail when events are left in the spool at the end")
 	f.StringVar(&a.cfg.Edge.Tenant, "tenant", a.cfg.Edge.Tenant, "tenant that the run belongs to")
 	f.StringVar(&a.cfg.Hub, "hub", a.cfg.Hub, "hub of this machine: auto, never or require")
+	d := &o.drive
+	f.StringArrayVar(&d.prompts, "prompt", nil, "drive COMMAND: a message for it, or @FILE (@- is stdin); may be repeated")
+	f.StringVar(&d.resume, "resume", "", "go on with a session: its id, or a run of it (or last)")
+	f.DurationVar(&d.timeout, "timeout", 0, "end the run after so long: interrupt, SIGTERM, SIGKILL; exit code 124")
+	f.DurationVar(&d.maxIdle, "max-idle", 0, "end it when nothing came from it for so long, unless an ask is open; exit code 124")
+	f.BoolVar(&d.dryRun, "dry-run", false, "print the command and what would be written to it, and start nothing")
+	f.BoolVar(&d.quiet, "quiet", false, "no progress on stderr")
+	f.StringVar(&d.output, "output", outputAuto, "stdout of a driven run: stream (the agent's lines), text (its last answer), none,\nor auto: text on a terminal and where a CI provider is known, else stream")
 	return c
 }
 
@@ -104,20 +135,33 @@ func (a *app) wrap(ctx context.Context, o runOptions) error {
 	if terminal(a.io.err) {
 		opt.OnStart = func(id string) { st.announce(a.io.err, id) }
 	}
+	if err := a.wantHub(ctx, st); err != nil {
+		return err
+	}
+	out, err := ingest.Run(ctx, opt)
+	if err != nil {
+		return execError(err)
+	}
+	return a.runExit(o, out)
+}
+
+// wantHub opens the hub first where it is required.
+func (a *app) wantHub(ctx context.Context, st *station) error {
 	if a.cfg.Hub == hubRequire && a.cfg.Bus.URL == "" {
 		if err := st.open(ctx); err != nil {
 			return fmt.Errorf("CBCAST_HUB=require: %w", err)
 		}
 	}
-	out, err := ingest.Run(ctx, opt)
-	if err != nil {
-		var ee *child.ExecError
-		if errors.As(err, &ee) {
-			return &exitError{ee.Code, err}
-		}
-		return err
+	return nil
+}
+
+// execError gives a command that cannot be run the exit code of a shell.
+func execError(err error) error {
+	var ee *child.ExecError
+	if errors.As(err, &ee) {
+		return &exitError{ee.Code, err}
 	}
-	return a.runExit(o, out)
+	return err
 }
 
 // runExit turns an outcome into this process's end.
@@ -128,7 +172,7 @@ func (a *app) runExit(o runOptions, out ingest.Outcome) error {
 	if o.exit == exitVerdict && out.State != nil {
 		// A signal that was passed on is repeated, whatever it interrupted.
 		code, ok := verdictCode(out.State.View(), dialect.OutputOf(o.argv))
-		if ok && (code != exitInterrupt || out.Result.Signal == 0) {
+		if ok && (code != exitInterrupt || !passedOn(out.Result)) {
 			return bare(code)
 		}
 	}
@@ -137,6 +181,16 @@ func (a *app) runExit(o runOptions, out ingest.Outcome) error {
 		return nil
 	}
 	return bare(out.Result.Code)
+}
+
+// passedOn reports whether the child died by a signal that came from outside.
+func passedOn(r child.Result) bool {
+	for _, s := range r.Signals {
+		if s.From == child.FromParent && s.Signal == r.Signal {
+			return true
+		}
+	}
+	return false
 }
 
 // bare is an exit code without a message.
