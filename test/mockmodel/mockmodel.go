@@ -1,6 +1,7 @@
-// Package mockmodel is a scripted model on loopback. It speaks two protocols,
-// the Anthropic Messages API (Claude Code) and OpenAI chat completions (cbc), so
-// that tests drive the real programs to known frames with no network and no key.
+// Package mockmodel is a scripted model on loopback. It speaks three protocols,
+// the Anthropic Messages API (Claude Code), OpenAI chat completions (cbc) and the
+// OpenAI Responses API (Codex), so that tests drive the real programs to known
+// frames with no network and no key.
 //
 // It plays turns: for each request they are tried from first to last, and the
 // first that has plays left and fits is played. Tests hold a turn at a gate and
@@ -192,14 +193,19 @@ func (m *Model) pick(last string, tools bool) Turn {
 	return Turn{Name: "aside", Steps: []Step{{Say: "aside"}}} // titles, summaries
 }
 
-// ServeHTTP answers both protocols. GET /gate/NAME waits at a gate: a scripted
+// ServeHTTP answers all protocols. GET /gate/NAME waits at a gate: a scripted
 // shell command can do that, and so be known to run.
 func (m *Model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method == http.MethodPost && r.URL.Path == "/v1/messages":
-		m.answer(w, r, &messages{w: w})
+		m.answer(w, r, &messages{w: w}, decode[request])
 	case r.Method == http.MethodPost && r.URL.Path == "/v1/chat/completions":
-		m.answer(w, r, &chat{w: w})
+		m.answer(w, r, &chat{w: w}, decode[request])
+	case r.Method == http.MethodPost && r.URL.Path == "/v1/responses":
+		m.answer(w, r, &responses{w: w}, func(r io.Reader) (request, error) {
+			req, err := decode[responsesRequest](r)
+			return req.common(), err
+		})
 	case strings.HasPrefix(r.URL.Path, "/gate/"):
 		if m.wait(r.Context(), strings.TrimPrefix(r.URL.Path, "/gate/")) == nil {
 			_, _ = io.WriteString(w, "open\n")
@@ -227,9 +233,14 @@ type toolCall struct {
 	input    []byte
 }
 
-func (m *Model) answer(w http.ResponseWriter, r *http.Request, enc encoder) {
-	var req request
-	if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+func decode[T any](r io.Reader) (v T, err error) {
+	err = json.NewDecoder(r).Decode(&v)
+	return v, err
+}
+
+func (m *Model) answer(w http.ResponseWriter, r *http.Request, enc encoder, decode func(io.Reader) (request, error)) {
+	req, err := decode(r.Body)
+	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}

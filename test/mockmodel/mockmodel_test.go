@@ -36,12 +36,14 @@ func TestTurns(t *testing.T) {
 	srv := httptest.NewServer(m)
 	defer srv.Close()
 	ask := func(path, text string) string {
-		return post(t, srv.URL+path, `{"stream":false,"model":"m","tools":[{}],"messages":[{"role":"user","content":"`+text+`"}]}`)
+		return post(t, srv.URL+path, `{"stream":false,"model":"m","tools":[{}],"`+map[bool]string{true: "input", false: "messages"}[path == "/v1/responses"]+
+			`":[{"role":"user","content":"`+text+`"}]}`)
 	}
 	for i, c := range []struct{ path, text, want string }{
 		{"/v1/messages", "CHILD 1", `"text":"child"`},
 		{"/v1/messages", "hello", `"stop_reason":"tool_use"`},
 		{"/v1/chat/completions", "CHILD 2", `"content":"child"`},
+		{"/v1/responses", "CHILD 3", `"text":"child"`},
 		{"/v1/chat/completions", "hello", `"content":"done"`},
 		{"/v1/chat/completions", "hello", `"content":"off script"`},
 	} {
@@ -49,7 +51,7 @@ func TestTurns(t *testing.T) {
 			t.Errorf("answer %d is %s, want %s in it", i, got, c.want)
 		}
 	}
-	if err := m.Await(t.Context(), "sub", 2); err != nil {
+	if err := m.Await(t.Context(), "sub", 3); err != nil {
 		t.Error(err)
 	}
 }
@@ -82,5 +84,37 @@ func TestGate(t *testing.T) {
 	got := post(t, srv.URL+"/v1/messages", body)
 	if !strings.Contains(got, "before") || !strings.Contains(got, "after") || !strings.Contains(got, "message_stop") {
 		t.Errorf("an open gate stopped the answer: %s", got)
+	}
+}
+
+// Codex sends its history as items: only what came after the model's own last item
+// counts. It streams items, a string for an input is a custom tool's.
+func TestResponses(t *testing.T) {
+	m := mockmodel.New(
+		mockmodel.Turn{Name: "done", Last: "^exit 0", Steps: []mockmodel.Step{{Say: "all done"}}},
+		mockmodel.Turn{Name: "call", Last: "hello", Steps: []mockmodel.Step{
+			{Say: "I call"},
+			{Call: "apply_patch", Input: "*** Begin"},
+			{Call: "collaboration/spawn_agent", Input: map[string]any{"a": 1}},
+		}},
+	)
+	srv := httptest.NewServer(m)
+	defer srv.Close()
+	const hello = `{"type":"message","role":"developer","content":"exit 0"},{"type":"message","role":"user","content":[{"type":"input_text","text":"hello"}]}`
+	first := post(t, srv.URL+"/v1/responses", `{"stream":true,"tools":[{}],"input":[`+hello+`]}`)
+	second := post(t, srv.URL+"/v1/responses", `{"stream":true,"tools":[{}],"input":[`+hello+`,
+		{"type":"function_call","name":"x","call_id":"1","arguments":"{}"},{"type":"function_call_output","call_id":"1","output":"exit 0"}]}`)
+	for text, wants := range map[string][]string{
+		first: {
+			`"delta":"I call"`, `"input":"*** Begin"`, `"arguments":"{\"a\":1}"`, `"name":"spawn_agent","namespace":"collaboration"`,
+			`event: response.output_item.done`, `event: response.completed`,
+		},
+		second: {`"text":"all done"`},
+	} {
+		for _, want := range wants {
+			if !strings.Contains(text, want) {
+				t.Errorf("no %s in %s", want, text)
+			}
+		}
 	}
 }

@@ -7,15 +7,17 @@ import (
 	"strings"
 )
 
-// request is what the model looks at, the same in both protocols.
+// request is what the model looks at, the same in all protocols.
 type request struct {
 	Model    string
 	Stream   bool
 	Tools    []json.RawMessage
-	Messages []struct {
-		Role    string
-		Content any
-	}
+	Messages []message
+}
+
+type message struct {
+	Role    string
+	Content any
 }
 
 // last is the text of everything after the model's own last message.
