@@ -289,20 +289,26 @@ func FuzzClassify(f *testing.F) {
 	f.Add([]byte(`{"type":"system","subtype":"init","session_id":"a.b","claude_code_version":"2"}`), false)
 	f.Add([]byte(`{"type":"control_request","request_id":1,"request":{"subtype":"can_use_tool"}}`), true)
 	f.Add([]byte(`{"type":"user","parent_tool_use_id":"p","message":{"content":[{"type":"tool_result","content":"task_id: agent-é"}]}}`), false)
+	f.Add([]byte(`{"id":0,"method":"item/commandExecution/requestApproval","params":{"threadId":"t.*","itemId":"i"}}`), false)
+	f.Add([]byte(`{"method":"item/started","params":{"item":{"type":"collabAgentToolCall","tool":"spawnAgent","receiverThreadIds":["a",1]},"threadId":"t"},"emittedAtMs":1}`), false)
+	f.Add([]byte(`{"error":{"code":-32600,"message":"no"},"id":"x"}`), true)
+	f.Add([]byte(`{"id":1,"id":2,"result":{"thread":{"id":"t"},"approvalPolicy":"never"}}`), false)
 	types := map[string]bool{}
-	for _, d := range []dialect.Name{dialect.Claude, dialect.CBC, dialect.Unknown} {
+	all := []dialect.Name{dialect.Claude, dialect.CBC, dialect.Codex, dialect.Unknown}
+	for _, d := range all {
 		for _, n := range dialect.Types(d) {
 			types[n] = true
 		}
 	}
 	f.Fuzz(func(t *testing.T, line []byte, cut bool) {
-		for _, d := range []dialect.Name{dialect.Claude, dialect.CBC, dialect.Unknown} {
+		for _, d := range all {
 			tr := dialect.NewTracker(d)
 			for _, s := range []event.Stream{event.Out, event.In, event.Err, event.Out} {
 				c := tr.Classify(s, line, cut)
 				if !types[c.Type] || !slices.Contains(event.Kinds, c.Kind) || c.Kind == event.Life {
 					t.Fatalf("%s %q: %+v", s, line, c)
 				}
+				tr.Input()
 			}
 		}
 	})

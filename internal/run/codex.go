@@ -1,6 +1,7 @@
 package run
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/cbcast/cbcast/internal/dialect"
@@ -84,15 +85,7 @@ func (s *State) thread(id string) *thread {
 		return t
 	}
 	if len(x.order) >= maxThreads {
-		s.dropped.Tasks++
-		drop := x.order[0]
-		for _, t := range x.order {
-			if t.turn == nil && !t.host {
-				drop = t
-				break
-			}
-		}
-		x.forget(drop)
+		x.forget(x.least(), s)
 	}
 	t := &thread{id: id}
 	x.threads[id] = t
@@ -100,13 +93,32 @@ func (s *State) thread(id string) *thread {
 	return t
 }
 
-func (x *codexState) forget(t *thread) {
-	delete(x.threads, t.id)
-	for i, have := range x.order {
-		if have == t {
-			x.order = append(x.order[:i:i], x.order[i+1:]...)
-			return
+// least is the thread that is missed least: one that rests, then any but the host's.
+func (x *codexState) least() *thread {
+	best := x.order[0]
+	for _, t := range x.order {
+		switch {
+		case t.host:
+		case t.turn == nil:
+			return t
+		case best.host:
+			best = t
 		}
+	}
+	return best
+}
+
+// forget drops a thread. What a sub-agent that is dropped at work comes to is not
+// known.
+func (x *codexState) forget(t *thread, s *State) {
+	delete(x.threads, t.id)
+	is := func(have *thread) bool { return have == t }
+	x.order = slices.DeleteFunc(x.order, is)
+	if t.parent != nil {
+		t.parent.agents = slices.DeleteFunc(t.parent.agents, is)
+	}
+	if k := t.task; k != nil && !k.ended {
+		k.end("unknown", s.last, s.now, true)
 	}
 }
 
