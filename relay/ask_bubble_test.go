@@ -153,7 +153,7 @@ func TestAnswerFacts(t *testing.T) {
 		}
 		dies.say("answer-run-2-a1-1", "answer", event.Written, "")
 		time.Sleep(time.Hour)
-		if got := state("run-1") + ", " + state("run-2"); got != "accepted false, sent_not_acked false" {
+		if got := state("run-1") + ", " + state("run-2"); got != "accepted false, written false" {
 			t.Errorf("while the edges live: %s", got)
 		}
 		ends.emit(exited())

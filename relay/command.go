@@ -216,7 +216,7 @@ func (r *Relay) showCommand(w http.ResponseWriter, q *http.Request) *apiErr {
 	if !c.EffectBy.IsZero() {
 		doc.EffectBy = &c.EffectBy
 	}
-	doc.State, doc.Final = commandState(doc.Facts, time.Now())
+	doc.State, doc.Final = commandState(c.Name, doc.Facts, time.Now())
 	writeJSON(w, http.StatusOK, doc)
 	return nil
 }
@@ -249,12 +249,12 @@ func (r *Relay) findCommand(ctx context.Context, id string) (bus.Command, error)
 
 // commandState derives where a command stands. The edge's final fact holds over
 // a relay's, which only stood in for it.
-func commandState(facts []Fact, now time.Time) (state string, final bool) {
+func commandState(name string, facts []Fact, now time.Time) (state string, final bool) {
 	if f := finalFact(facts); f != nil {
 		return string(f.Fact), true
 	}
 	last := facts[len(facts)-1]
-	acked := false
+	acked := name == cmdAnswer // no agent acknowledges one
 	for _, f := range facts {
 		acked = acked || f.Fact == event.Acked
 	}

@@ -74,7 +74,7 @@ func TestCommandState(t *testing.T) {
 		{[]Fact{accepted, at(event.UnknownF, "relay", 9*time.Second), at(event.Settled, "edge", 20*time.Second)}, "settled", true},
 		{[]Fact{accepted, at(event.Refused, "edge", 9*time.Second), at(event.Expired, "relay", time.Second)}, "refused", true},
 	} {
-		state, final := commandState(c.facts, now)
+		state, final := commandState(cmdInterrupt, c.facts, now)
 		if d := cmp.Diff([]any{c.state, c.final}, []any{state, final}); d != "" {
 			t.Errorf("%v: %s", c.facts, d)
 		}

@@ -41,9 +41,12 @@ type rig struct {
 	bus *bus.Bus
 }
 
-func newRig(t testing.TB, top bus.Topology) *rig {
+func newRig(t testing.TB, top bus.Topology) *rig { return newRigOn(t, top, natsd.Options{}) }
+
+func newRigOn(t testing.TB, top bus.Topology, o natsd.Options) *rig {
 	t.Helper()
-	srv, err := natsd.Start(natsd.Options{Dir: filepath.Join(t.TempDir(), "js"), DontListen: true})
+	o.Dir, o.DontListen = filepath.Join(t.TempDir(), "js"), true
+	srv, err := natsd.Start(o)
 	if err != nil {
 		t.Fatal(err)
 	}
