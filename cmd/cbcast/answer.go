@@ -132,6 +132,13 @@ func (a *app) answer(c *cobra.Command, words []string, o giving, make func(*run.
 		if err != nil {
 			return fmt.Errorf("read run %s: %w", r.Run, err)
 		}
+		if q, ok := reading.View().WaitsForResume.Find(words[1]); ok {
+			ans, err := make(q.View())
+			if err != nil {
+				return &exitError{exitUsage, err}
+			}
+			return a.tellResume(reading.View(), q, ans)
+		}
 		asked := reading.Asked(words[1])
 		if asked.View == nil {
 			return &exitError{exitUsage, fmt.Errorf("run %s has no ask %q; cbcast asks lists them", r.Run, words[1])}

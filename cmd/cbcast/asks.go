@@ -80,6 +80,7 @@ func (a *app) asks(ctx context.Context, b *bus.Bus, runs []bus.RunInfo, asJSON, 
 		if !all {
 			list = slices.DeleteFunc(list, func(v run.AskView) bool { return v.State != run.AskOpen })
 		}
+		list = append(list, unresumed(reading.View(), list)...)
 		shown += len(list)
 		for n, v := range list {
 			if asJSON {

@@ -137,7 +137,7 @@ needs one starts a NATS server and a relay on the loopback interface.
 	root.Args = usage
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} })
 	root.AddCommand(newRun(a), newTap(a), newImport(a), newUp(a), newDemo(a), newPlay(a), newLs(a), newTail(a),
-		newInterrupt(a), newAsks(a), newAllow(a), newDeny(a), newAnswer(a), newSend(a), newCommand(a), newFlush(a), newProvision(a), newVersion(a))
+		newInterrupt(a), newAsks(a), newAllow(a), newDeny(a), newAnswer(a), newSend(a), newCommand(a), newFlush(a), newProvision(a), newVersion(a), newDoctor(a))
 	for _, c := range root.Commands() {
 		if check := c.Args; check != nil {
 			c.Args = func(c *cobra.Command, args []string) error {

@@ -201,6 +201,16 @@ func (q ResumeAsk) subject() string {
 	return "The call of " + q.Tool + " that was put off"
 }
 
+// View is q as an ask, for whoever reads answers to one.
+func (q ResumeAsk) View() *AskView {
+	v := &AskView{ID: q.ID, Class: Approval, Kind: q.Kind, Tool: q.Tool, ToolUseID: q.Call, Title: oneLine(q.Text), State: AskShut, OpenedSeq: q.Seq}
+	v.Form, v.Closed = &AskForm{Message: q.Text, Questions: q.Questions}, &AskEnd{Reason: ReasonRunEnded}
+	if q.Kind == "question" {
+		v.Class = Question
+	}
+	return v
+}
+
 // Answer pairs words with the questions, in order. Words without a question, and
 // those to questions that are not known, are told as they are.
 func (q ResumeAsk) Answer(list []string) event.Answer {
