@@ -19,7 +19,7 @@ func (r *recorder) stdinLine(at time.Time, f frame.Frame, cls dialect.Class, inj
 	}
 	r.red.Stdin(f.Data) // a prompt, whoever wrote it
 	fr := r.track.Frame()
-	if !injected && fr.Type == "control_request" {
+	if !injected && (fr.Type == "control_request" || said.Request != "") {
 		r.controlled.Store(true)
 	}
 	switch {
@@ -32,7 +32,7 @@ func (r *recorder) stdinLine(at time.Time, f frame.Frame, cls dialect.Class, inj
 	}
 	r.factLocked(at, event.TypeInput, event.Msg, event.Input{
 		Bytes: len(f.Data), Hash: r.red.Hash(f.Data), Type: said.Type,
-		UUID: bound(said.UUID, 64), Session: bound(r.published(said.Session, false), 64),
+		UUID: bound(said.UUID, 64), Session: bound(r.published(said.Session, false), 64), Request: bound(said.Request, 64),
 	}, false)
 	return false
 }
