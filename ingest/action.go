@@ -50,11 +50,22 @@ type climber interface {
 // An unhurried action has no time for its effect where the command names none.
 type unhurried interface{ unhurried() }
 
+// A patient action may wait for its effect without a time.
+type patient interface{ patient() bool }
+
 // actions make the action of a command by its name.
 var actions = map[string]func(plain) action{
 	"answer":    func(p plain) action { return &answer{plain: p} },
 	"interrupt": newInterrupt,
 	"stop_task": func(p plain) action { return &stopTask{ending: ending{plain: p}} },
+	"message":   newMessage,
+	"steer":     func(p plain) action { return &steer{control{p}} },
+
+	"set_permission_mode": newSetMode,
+	"set_model":           newSetModel,
+	"rewind_files":        newRewind(false),
+	"rewind":              newRewind(true),
+	"end_session":         func(p plain) action { return &endSession{control: control{p}} },
 }
 
 // plain is what most actions do.

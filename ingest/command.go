@@ -63,6 +63,8 @@ type commander struct {
 	channel func() bool
 	// late answers a command that no event of the run can answer any more.
 	late func(ctx context.Context, cmd bus.Command, reason string)
+	// hosted says that a parent writes to the child, too.
+	hosted bool
 	// rungs are the times of an escalation; none are those of the dialect.
 	rungs []time.Duration
 

@@ -258,7 +258,7 @@ func TestStopTask(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	r := session(t, cbc)
 	for name, want := range map[string]string{
-		"rewind":    "refused: unknown_command: rewind",
+		"reboot":    "refused: unknown_command: reboot",
 		"stop_task": "refused: unknown_task",
 	} {
 		equal(t, name, r.final(r.command(name, `{"task":"w"}`)), []string{want})

@@ -247,7 +247,7 @@ func (e *edge) commander(ctx context.Context, p *child.Process) *commander {
 		in = e.driver.injector()
 	}
 	cmd := newCommander(ctx, e.rec, in, journal, e.channel, e.log)
-	cmd.late, cmd.rungs = e.ship.refuse, e.o.Escalate
+	cmd.late, cmd.rungs, cmd.hosted = e.ship.refuse, e.o.Escalate, e.o.Stdin != nil
 	e.ship.commands = cmd.handle
 	g := &gate{open: p.OpenGate}
 	if e.o.Stdin == nil {

@@ -52,17 +52,31 @@ func (c *commander) await(p *pending) {
 		defer cancel()
 		<-ctx.Done()
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			c.finish(p, event.UnknownF, "no effect seen in time")
+			c.inVain(p)
 		}
 	})
 }
 
+// inVain ends a command whose effect was not seen in its time.
+func (c *commander) inVain(p *pending) {
+	c.rec.mu.Lock()
+	defer c.rec.mu.Unlock()
+	if a, ok := p.act.(patient); !ok || !a.patient() {
+		c.finishLocked(p, event.UnknownF, "no effect seen in time", nil)
+	}
+}
+
 // watch is told of every recorded line, under the recorder's lock.
 func (c *commander) watch(l line) {
-	if len(c.open) == 0 || l.eof {
+	if len(c.open) == 0 {
 		return
 	}
 	switch {
+	case l.eof:
+		for _, p := range slices.Clone(c.open) {
+			c.release(p)
+		}
+		return
 	case l.injected:
 		if p, r := c.find(func(r *request) bool { return !r.passed && same(r.line, l.data) }); r != nil {
 			c.passed(p, r)
@@ -148,9 +162,14 @@ func (c *commander) finishLocked(p *pending, f event.Fact, reason string, detail
 	}
 	if f == event.UnknownF {
 		c.forget(p)
-		return
+	} else {
+		c.drop(p)
 	}
-	c.drop(p)
+	if _, ok := p.act.(*message); ok {
+		for _, q := range slices.Clone(c.open) {
+			c.release(q) // a message may have waited for this one
+		}
+	}
 }
 
 // drop forgets p when nothing of it is awaited any more. An answer that is still

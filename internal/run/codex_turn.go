@@ -10,6 +10,7 @@ import (
 // turn.
 func (s *State) codexInput(seq uint64, uuid, request string) {
 	s.inputsSeen = true
+	s.inputNoted(seq, uuid)
 	s.requests.set(request, "")
 	if len(s.pending) < maxPending {
 		s.pending = append(s.pending, input{seq: seq, uuid: uuid, request: boundID(request), mid: s.working()})

@@ -209,9 +209,7 @@ func (s *State) working() bool {
 // inputSeen notes a user message on stdin.
 func (s *State) inputSeen(seq uint64, uuid string) {
 	s.inputsSeen = true
-	if !s.inputs.has(uuid) {
-		s.inputs.set(uuid, strconv.FormatUint(seq, 10))
-	}
+	s.inputNoted(seq, uuid)
 	if uuid != "" && s.dialect == dialect.Claude {
 		if s.messages.has(uuid) {
 			s.counts.InputsRepeated++ // Claude Code runs a uuid once
@@ -232,6 +230,13 @@ func (s *State) inputSeen(seq uint64, uuid string) {
 	}
 	if len(s.pending) < maxPending {
 		s.pending = append(s.pending, input{seq: seq, uuid: uuid, mid: s.working()})
+	}
+}
+
+// inputNoted remembers a message by its uuid, the first one with it.
+func (s *State) inputNoted(seq uint64, uuid string) {
+	if !s.inputs.has(uuid) {
+		s.inputs.set(uuid, strconv.FormatUint(seq, 10))
 	}
 }
 
