@@ -285,6 +285,12 @@ func wrap(tb testing.TB, o ingest.Options, args ...string) *rig {
 		tb.Fatal(err)
 	}
 	r.stdin, o.Stdin = w, in
+	if o.Drive != nil { // there is no parent
+		o.Stdin = nil
+		if o.Argv, err = o.Drive.Plan(o.Argv, o.Dialect); err != nil {
+			tb.Fatal(err)
+		}
+	}
 	o.Stdout = r.collect(&r.out)
 	o.Stderr = r.collect(&r.err)
 	started := make(chan string, 1)
