@@ -89,9 +89,9 @@ func (b *asks) opened(id string, line []byte, i int) {
 	if v, ok := b.c.rec.state.Ask(id); !ok || v.State == run.AskShut {
 		return // it is told again
 	}
-	k := &keptAsk{id: id, over: make(chan struct{})}
+	k, room := &keptAsk{id: id, over: make(chan struct{})}, b.room(line)
 	b.kept[id] = k
-	if b.room(line) {
+	if room {
 		k.line = bytes.Clone(line)
 		k.req = dialect.AskRequests(k.line)[i]
 		b.size += len(line)

@@ -13,7 +13,6 @@ import (
 type answer struct {
 	plain
 	kept *keptAsk
-	end  bool // the turn is to end, too, and the answer cannot say so
 }
 
 func (a *answer) refuse() string {

@@ -48,6 +48,12 @@ type injector interface {
 	Tree() *child.Tree
 }
 
+// gated is that stdin behind its gate.
+type gated interface {
+	injector
+	OpenGate()
+}
+
 // A commander writes commands from the bus to the child's stdin, at most once
 // each, and records what became of them. Everything it remembers is guarded by
 // the recorder's lock, because evidence arrives there. What one command does is

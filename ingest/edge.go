@@ -237,7 +237,7 @@ func Run(ctx context.Context, o Options) (Outcome, error) {
 }
 
 // commander sets up what takes commands for the child.
-func (e *edge) commander(ctx context.Context, p *child.Process) *commander {
+func (e *edge) commander(ctx context.Context, p gated) *commander {
 	journal, err := e.spool.Journal()
 	if err != nil {
 		e.log.Error("open the command journal; commands are refused", "error", err)

@@ -1,6 +1,8 @@
 package run
 
 import (
+	"bytes"
+
 	"github.com/cbcast/cbcast/internal/dialect"
 	"github.com/cbcast/cbcast/internal/event"
 )
@@ -81,7 +83,7 @@ func newForm(input dialect.Value) *AskForm {
 	case len(input) > maxInput:
 		return &AskForm{InputLeftOut: true}
 	}
-	return &AskForm{Input: append([]byte(nil), input...)}
+	return &AskForm{Input: bytes.ToValidUTF8(input, []byte("\ufffd"))}
 }
 
 // titleOf is the part of a tool's input that says best what it is about.
