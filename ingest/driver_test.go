@@ -76,8 +76,8 @@ func (r *rig) hello() said {
 	return s
 }
 
-// message waits for a prompt.
-func (r *rig) message(text string) said {
+// prompted waits for a prompt.
+func (r *rig) prompted(text string) said {
 	r.Helper()
 	s := r.said()
 	if s.Type != "user" || s.Message.Content != text || len(s.UUID) != 36 {
@@ -114,7 +114,7 @@ func TestDrive(t *testing.T) {
 	o.Progress = func(v run.View) { views = append(views, v) }
 	r := drive(t, o, dialect.Claude, nil, prompt)
 	r.hello()
-	m := r.message(prompt)
+	m := r.prompted(prompt)
 	lines := []string{claude.init(), claude.text("hello"), claude.result()}
 	r.say(lines...)
 	r.eof()
@@ -146,7 +146,7 @@ func TestDrive(t *testing.T) {
 func TestDriveStaysOpen(t *testing.T) {
 	r := drive(t, options(t), dialect.Claude, nil, "go")
 	r.hello()
-	r.message("go")
+	r.prompted("go")
 	last := claude.result()
 	r.say(claude.init(), claude.text("hello"), claude.background("w1"), claude.started("w1", "local_workflow"), last)
 	r.seen(last)
@@ -177,13 +177,13 @@ func TestDriveCBC(t *testing.T) {
 	r := drive(t, options(t), dialect.CBC, nil, "one", "two")
 	h := r.hello()
 	equal(t, "capabilities", h.Request.Capabilities, map[string]bool{"askUserQuestion": true})
-	r.message("one")
+	r.prompted("one")
 	last := cbc.text("working")
 	r.say(cbc.init(), last)
 	r.seen(last)
 	r.silent()
 	r.say(cbc.result())
-	r.message("two")
+	r.prompted("two")
 	r.say(cbc.init(), cbc.text("x"), cbc.result())
 	r.eof()
 	out := r.exit(0)
@@ -195,7 +195,7 @@ func TestDriveCBC(t *testing.T) {
 func TestDriveFolded(t *testing.T) {
 	r := drive(t, options(t), dialect.Claude, nil, "one", "two")
 	r.hello()
-	a, b := r.message("one"), r.message("two")
+	a, b := r.prompted("one"), r.prompted("two")
 	if a.UUID == b.UUID {
 		t.Error("two messages have one id")
 	}
@@ -211,7 +211,7 @@ func TestDriveBackgroundAgent(t *testing.T) {
 	ingest.SetGrace(t, 0, 50*time.Millisecond, 0)
 	r := drive(t, options(t), dialect.CBC, nil, "go")
 	r.hello()
-	r.message("go")
+	r.prompted("go")
 	r.say(cbc.init(), cbc.text("x"), cbc.started("a1", "Agent"), cbc.result())
 	r.eof()
 	ingest.AwaitQuiet(t) // much longer than the steps of the end
@@ -227,7 +227,7 @@ func TestDriveEndsWhatStays(t *testing.T) {
 	ingest.SetGrace(t, 0, 50*time.Millisecond, 0)
 	r := drive(t, options(t), dialect.CBC, nil, "go")
 	r.hello()
-	r.message("go")
+	r.prompted("go")
 	r.say(cbc.init(), cbc.text("x"), cbc.started("w1", "local_workflow"), cbc.updated("w1", "completed"), cbc.result())
 	r.eof()
 	out := r.end()
@@ -247,7 +247,7 @@ func TestDriveTimeout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := drive(t, options(t), dialect.Claude, change, "go")
 			r.hello()
-			r.message("go")
+			r.prompted("go")
 			r.say(claude.init(), claude.text("working"))
 			req := r.said()
 			equal(t, "subtype", req.Request.Subtype, "interrupt")
@@ -266,7 +266,7 @@ func TestDriveTimeout(t *testing.T) {
 func TestDriveIncompatible(t *testing.T) {
 	r := drive(t, options(t), dialect.Claude, nil, "go")
 	r.hello()
-	r.message("go")
+	r.prompted("go")
 	r.say(claude.init(),
 		`{"type":"control_request","request_id":7,"request":{"subtype":"hook_callback","callback_id":"h"}}`,
 		`{"type":"control_request","request_id":"é\u2028","request":{"subtype":"mcp_message"}}`,
@@ -302,7 +302,7 @@ func TestDriveLarge(t *testing.T) {
 	r.order(order{Op: "repeat", Data: []byte("0123456789abcdef"), Code: 16 << 10})
 	r.say(behind)
 	r.hello()
-	r.message(prompt)
+	r.prompted(prompt)
 	r.say(claude.init(), claude.text("x"), claude.result())
 	r.eof()
 	equal(t, "verdict", r.exit(0).State.Verdict().Verdict, run.Success)
@@ -316,7 +316,7 @@ func TestDriveProblems(t *testing.T) {
 	t.Run("no such conversation", func(t *testing.T) {
 		r := drive(t, options(t), dialect.CBC, func(d *ingest.Drive) { d.Resume.Session = "s-old" }, "go")
 		r.hello()
-		r.message("go")
+		r.prompted("go")
 		r.say(`{"type":"error","error":"No conversation found with session ID: s-old"}`)
 		r.eof()
 		out := r.exit(0)
@@ -332,7 +332,7 @@ func TestDriveProblems(t *testing.T) {
 		ingest.SetHelloWait(t, 50*time.Millisecond)
 		r := drive(t, options(t), dialect.Claude, nil, "go")
 		r.said()
-		r.message("go")
+		r.prompted("go")
 		r.say(claude.init(), claude.text("x"), claude.result())
 		r.eof()
 		out := r.exit(0)
@@ -371,7 +371,7 @@ func TestSessionLease(t *testing.T) {
 
 	first := drive(t, options(t), dialect.Claude, resume, "go")
 	first.hello()
-	first.message("go")
+	first.prompted("go")
 	h, err := w.bus.LeaseHolder(t.Context(), key)
 	if err != nil || h.Run != first.run {
 		t.Fatalf("holder %+v %v, want %s", h, err, first.run)
@@ -416,7 +416,7 @@ func TestSessionWithoutBus(t *testing.T) {
 	o.Say = func(s string) { said = append(said, s) }
 	r := drive(t, o, dialect.Claude, func(d *ingest.Drive) { d.Resume.Session = "s-1" }, "go")
 	r.hello()
-	r.message("go")
+	r.prompted("go")
 	r.say(claude.init(), claude.text("x"), claude.result())
 	r.eof()
 	r.exit(0)
