@@ -217,7 +217,7 @@ type sent struct {
 	} `json:"message"`
 }
 
-func (r *rig) message() (m sent) {
+func (r *rig) userMessage() (m sent) {
 	r.Helper()
 	line, err := r.read()
 	if err != nil || json.Unmarshal([]byte(line), &m) != nil || m.Type != "user" {
@@ -269,7 +269,7 @@ func TestMessageClaude(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := session(t, claude)
 			id := r.command("message", `{"content":[{"type":"text","text":"look é"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"iVBORw0KGgo="}}]}`)
-			m := r.message()
+			m := r.userMessage()
 			equal(t, "uuid", m.UUID, id)
 			equal(t, "session", m.Session, "s-main")
 			var blocks []map[string]any
@@ -292,7 +292,7 @@ func TestMessageRepeated(t *testing.T) {
 	r := session(t, claude)
 	equal(t, "the host's", r.final(r.command("message", `{"content":"x","uuid":"c-1"}`)), []string{"no_effect: the child has a message with this uuid"})
 	id := r.command("message", `{"content":"x","uuid":"mine"}`)
-	r.message()
+	r.userMessage()
 	r.say(life("mine", "queued"), life("mine", "completed"))
 	equal(t, "first", r.final(id), []string{written, acked, settled})
 	equal(t, "again", r.final(r.command("message", `{"content":"x","uuid":"mine"}`)), []string{"no_effect: the child has a message with this uuid"})
@@ -311,7 +311,7 @@ func TestMessageCBC(t *testing.T) {
 	equal(t, "facts while a turn runs", len(facts(r.await("x", func(*event.Event) bool { return true }), first)), 0)
 	for i, id := range []string{first, second} {
 		r.say(cbc.result(), cbc.init()) // an init follows a result
-		m := r.message()
+		m := r.userMessage()
 		equal(t, "uuid", m.UUID, id)
 		r.fact(id, event.Written)
 		r.say(cbc.init(), cbc.frame(`"type":"system","subtype":"status","status":null`))
@@ -345,7 +345,7 @@ func TestMessageWaits(t *testing.T) {
 	ids = append(ids, r.command("message", `{"content":"m15"}`))
 	r.say(cbc.result())
 	for i := range ids {
-		if m := r.message(); string(m.Message.Content) != fmt.Sprintf(`"m%d"`, i) {
+		if m := r.userMessage(); string(m.Message.Content) != fmt.Sprintf(`"m%d"`, i) {
 			t.Fatalf("message %d is %s", i, m.Message.Content)
 		}
 		r.say(cbc.init(), cbc.text("answer"), cbc.result())
@@ -386,7 +386,7 @@ func TestMessageCapture(t *testing.T) {
 		t.Run(capture, func(t *testing.T) {
 			r := session(t, claude, func(o *ingest.Options) { o.CaptureStdin = capture })
 			id := r.command("message", `{"content":"a private matter"}`)
-			r.message()
+			r.userMessage()
 			r.say(life(id, "queued"), life(id, "completed"))
 			r.final(id)
 			r.exit(0)
@@ -410,11 +410,11 @@ func TestMessagePatient(t *testing.T) {
 	r := session(t, claude)
 	soon := func(c *bus.Command) { c.EffectBy = time.Now().Add(100 * time.Millisecond) }
 	id := r.command("message", `{"content":"long"}`, soon)
-	r.message()
+	r.userMessage()
 	r.say(life(id, "queued"))
 	r.fact(id, event.Acked)
 	lost := r.command("message", `{"content":"lost"}`, soon)
-	r.message()
+	r.userMessage()
 	equal(t, "not taken", r.final(lost), []string{written, "unknown: no effect seen in time"})
 	r.say(life(id, "started"), life(id, "completed"))
 	equal(t, "taken", r.final(id), []string{written, acked, settled})
