@@ -35,7 +35,7 @@ func newAbilities(rec *recorder, argv []string, stdin bool) *abilities {
 
 // watch is told of every recorded line, under the recorder's lock.
 func (a *abilities) watch(l line) {
-	if a.ended || l.injected || !a.probe.Wants(l.stream, &l.class) || !a.probe.See(l.stream, l.data, a.rec.track.Dialect()) {
+	if a.ended || !a.probe.Wants(l.stream, &l.class) || !a.probe.See(l.stream, l.data, a.rec.track.Dialect()) {
 		return
 	}
 	select {
@@ -74,7 +74,7 @@ type asides struct {
 // asides starts them; end ends them.
 func (e *edge) asides() *asides {
 	a := &asides{abilities: e.abilities}
-	if e.o.CaptureOutputs {
+	if e.o.CaptureOutputs && !e.pipe { // of a program behind a pipe nothing is known
 		a.outputs = newOutputs(e.rec, e.getenv, e.cwd(), e.log)
 	}
 	go a.abilities.run() // ends by end

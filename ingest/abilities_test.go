@@ -1,10 +1,12 @@
 package ingest_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/cbcast/cbcast/ingest"
 	"github.com/cbcast/cbcast/internal/dialect"
 	"github.com/cbcast/cbcast/internal/event"
 )
@@ -58,5 +60,18 @@ func TestAbilitiesAtTheEnd(t *testing.T) {
 	}
 	if start := one[event.Started](t, evs, event.TypeStarted).Capabilities; start.Level != dialect.LevelD {
 		t.Errorf("at the start %+v", start)
+	}
+}
+
+// A pipe or a file has frames, and no way back.
+func TestAbilitiesOfAPipe(t *testing.T) {
+	o := options(t)
+	o.Source, o.CaptureOutputs = "import", true
+	out, err := ingest.Import(t.Context(), o, strings.NewReader(initS1+"\n"+done+"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := out.State.Capabilities(); got.Level != dialect.LevelC || got.Interrupt {
+		t.Errorf("%+v", got)
 	}
 }

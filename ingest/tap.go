@@ -28,6 +28,7 @@ func Tap(ctx context.Context, o Options) (Outcome, error) {
 	e.started(0)
 	e.pipe = true
 	e.ship.commands = e.refuseAll
+	aside := e.asides()
 	e.ship.run(ctx)
 	p := child.StartPipe(o.Stdin, o.Stdout)
 	t := e.taker(p.Tap(), nil)
@@ -38,6 +39,7 @@ func Tap(ctx context.Context, o Options) (Outcome, error) {
 	if res.ReaderClosed {
 		x.ReaderClosed = &res.ReaderClosedLine
 	}
+	aside.end(nil)
 	e.close(x, true)
 	return e.finish(ctx, nil), nil
 }
@@ -65,8 +67,10 @@ func Import(ctx context.Context, o Options, r io.Reader) (Outcome, error) {
 	e.started(0)
 	e.alone, e.pipe = true, true
 	e.ship.commands = e.refuseAll
+	aside := e.asides()
 	e.ship.run(ctx)
 	readErr := e.importLines(ctx, r)
+	aside.end(nil)
 	e.close(event.Exited{Reason: "import", DurationMS: time.Since(e.start).Milliseconds()}, readErr == nil)
 	out := e.finish(ctx, nil)
 	if readErr != nil {

@@ -25,8 +25,8 @@ type RunInfo struct {
 	Sessions  []string `json:"sessions,omitempty"` // the main one first
 
 	State string `json:"state,omitempty"`
-	// WaitingFor is approval or input while State is waiting, OpenAsks how many
-	// asks are open.
+	// WaitingFor is approval or input while State is waiting, resume where the run
+	// has ended on a question; OpenAsks is how many asks are open.
 	WaitingFor string `json:"waiting_for,omitempty"`
 	OpenAsks   int    `json:"open_asks,omitempty"`
 

@@ -36,7 +36,10 @@ func (s *State) View() View {
 	if v.State == "waiting" {
 		v.WaitingFor = s.waitingFor()
 	}
-	v.Versions, v.Capabilities, v.WaitsForResume = s.versions(), s.Capabilities(), s.waits()
+	v.Versions, v.Capabilities = s.versions(), s.Capabilities()
+	if v.WaitsForResume = s.waits(); v.WaitsForResume != nil {
+		v.WaitingFor = waitingForResume
+	}
 	v.Counts.Frames, v.Counts.Types = maps.Clone(s.counts.Frames), maps.Clone(s.counts.Types)
 	v.Counts.AgentsFailed = 0
 	for _, x := range s.sessions {

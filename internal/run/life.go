@@ -305,7 +305,7 @@ func (s *State) Idle() bool { return !s.open().Any() }
 type Summary struct {
 	Dialect  string
 	State    string            // see [View]
-	Waiting  string            // for what, while State is waiting
+	Waiting  string            // for what, see [View]
 	Asks     int               // that are open then
 	Verdict  string            // "" while the run lives
 	Sessions []string          // the main one first
@@ -324,8 +324,11 @@ func (s *State) Summary() Summary {
 		Versions: s.versions(), Commands: dialect.Capabilities(s.dialect, s.childVer),
 		Capabilities: s.Capabilities(),
 	}
-	if v.State == "waiting" {
+	switch {
+	case v.State == "waiting":
 		v.Waiting, v.Asks = s.waitingFor(), s.open().Asks
+	case s.waits() != nil:
+		v.Waiting = waitingForResume
 	}
 	if j := s.Verdict(); j != nil {
 		v.Verdict = string(j.Verdict)

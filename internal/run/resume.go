@@ -35,6 +35,9 @@ type ResumeAsk struct {
 	Text      string        `json:"text,omitempty"` // of a plan, or the input of another call
 }
 
+// waitingForResume is what a run that has ended on a question waits for.
+const waitingForResume = "resume"
+
 // questions are the calls that want a person's answer.
 type questions struct {
 	open []ResumeAsk // of the round that is worked on

@@ -69,8 +69,8 @@ func TestWaitsForResume(t *testing.T) {
 		if w.Session != s.Main() || w.Session == "" {
 			t.Errorf("%s: session %q", tc.file, w.Session)
 		}
-		if got := s.View().State; got != "done" {
-			t.Errorf("%s: %s", tc.file, got)
+		if v := s.View(); v.State != "done" || v.WaitingFor != "resume" || s.Summary().Waiting != "resume" {
+			t.Errorf("%s: %s, waits for %q", tc.file, v.State, v.WaitingFor)
 		}
 	}
 }

@@ -17,7 +17,8 @@ type View struct {
 	// State is starting, working, waiting (an ask is open), idle, done (the child
 	// is gone) or lost (no word from its edge).
 	State string `json:"state"`
-	// WaitingFor is approval or input while State is waiting.
+	// WaitingFor is approval or input while State is waiting, resume where the run
+	// has ended on a question.
 	WaitingFor string `json:"waiting_for,omitempty"`
 	// Verdict is there when the run has ended or is lost.
 	Verdict *Judgement `json:"verdict,omitempty"`
