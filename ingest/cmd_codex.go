@@ -46,3 +46,12 @@ func (a *interrupt) idle() bool {
 	a.c.finishLocked(a.pending, event.NoEffect, errNoTurn.Error(), nil)
 	return true
 }
+
+// acked: Codex says where there was no process any more.
+func (a *stopTask) acked(r *request, resp dialect.Response) {
+	if string(resp.Body.Get("terminated")) == "false" {
+		a.c.finishLocked(a.pending, event.NoEffect, "there was no such process", nil)
+		return
+	}
+	a.ending.acked(r, resp)
+}

@@ -68,6 +68,7 @@ const (
 	MethodTurnStart     = "turn/start"
 	MethodTurnSteer     = "turn/steer"
 	MethodTurnInterrupt = "turn/interrupt"
+	MethodTerminate     = "thread/backgroundTerminals/terminate"
 
 	MethodCommandApproval     = "item/commandExecution/requestApproval"
 	MethodFileApproval        = "item/fileChange/requestApproval"

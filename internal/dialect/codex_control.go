@@ -172,7 +172,7 @@ func CodexInterrupt(requestID, thread, turn string) []byte {
 // CodexTerminate returns the request that ends a background command by the id of
 // its process, as its item names it.
 func CodexTerminate(requestID, thread, process string) []byte {
-	b := rpcRequest(requestID, "thread/backgroundTerminals/terminate")
+	b := rpcRequest(requestID, MethodTerminate)
 	b = AppendASCII(append(b, `"threadId":`...), thread)
 	return rpcEnd(AppendASCII(append(b, `,"processId":`...), process))
 }

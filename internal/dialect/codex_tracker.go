@@ -142,7 +142,7 @@ func plainRequest(method string) bool {
 	case MethodInitialize, MethodTurnInterrupt, "model/list", "collaborationMode/list", "account/read", "account/rateLimits/read",
 		"thread/read", "thread/list", "thread/loaded/list", "thread/turns/list", "thread/items/list", "thread/archive", "thread/unarchive",
 		"thread/unsubscribe", "thread/delete", "thread/compact/start", "thread/rollback", "thread/revert", "thread/name/set",
-		"thread/backgroundTerminals/list", "thread/backgroundTerminals/clean", "thread/backgroundTerminals/terminate",
+		"thread/backgroundTerminals/list", "thread/backgroundTerminals/clean", MethodTerminate,
 		"skills/list", "mcpServerStatus/list", "thread/goal/get", "thread/goal/clear":
 		return true
 	}

@@ -231,8 +231,12 @@ func (s *State) codexResponse(e *event.Event, m *dialect.RPC) {
 		if id == "" || in.id != id || in.AckedSeq != 0 {
 			continue
 		}
-		if in.AckedSeq = e.Seq; m.Error != nil {
+		in.AckedSeq = e.Seq
+		switch {
+		case m.Error != nil:
 			in.Error = clip(m.Error.Get("message").Text(), maxText)
+		case string(m.Result.Get("terminated")) == "false":
+			in.Error = "there was no such process"
 		}
 		return
 	}

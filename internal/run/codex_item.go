@@ -123,11 +123,26 @@ func (s *State) commandEnded(e *event.Event, k *task, item dialect.Value) {
 		k.summary = "exit code " + clip(string(v), maxText)
 	}
 	status := "failed"
+	var by *interrupt
 	if item.Get("status").Text() == "completed" {
 		status = "completed"
+	} else if by = s.terminated(k, e.Seq); by != nil {
+		status = "stopped" // Codex has no word of its own for it
 	}
 	k.end(status, e.Seq, s.now, false)
-	s.codexTaskOver(e.Seq, k, nil)
+	s.codexTaskOver(e.Seq, k, by)
+}
+
+// terminated finds the request that ended a background command, nil where it did
+// so by itself.
+func (s *State) terminated(k *task, seq uint64) *interrupt {
+	for _, in := range s.interrupts {
+		if in.What == "stop_task" && in.Task == k.id && in.EndedSeq == 0 && in.Error == "" {
+			in.EndedSeq, in.Effect = seq, "task"
+			return in
+		}
+	}
+	return nil
 }
 
 // codexTaskOver judges a task's end for its turn; in is the interrupt that ended it.
@@ -138,7 +153,7 @@ func (s *State) codexTaskOver(seq uint64, k *task, in *interrupt) {
 	case in != nil:
 		k.by = in.What
 		work.ev.add(Interrupted, Evidence{seq, byKilled, k.id})
-		work.ev.add(Interrupted, Evidence{in.AskedSeq, byInterrupt, ""})
+		work.ev.add(Interrupted, Evidence{in.AskedSeq, byInterrupt, stopText(in)})
 	default:
 		work.ev.add(Incomplete, Evidence{seq, byTask, k.id + " " + k.status})
 	}

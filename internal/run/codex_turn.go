@@ -237,18 +237,34 @@ func (s *State) codexIn(e *event.Event, m *dialect.RPC) {
 		return
 	}
 	s.requests.set(string(m.ID), "")
-	if m.Method != dialect.MethodTurnInterrupt {
+	in := &interrupt{id: boundID(string(m.ID)), at: s.now}
+	in.InterruptView = InterruptView{ID: clip(idText(m.ID), maxText), What: "interrupt", By: "host", AskedSeq: e.Seq}
+	switch m.Method {
+	case dialect.MethodTurnInterrupt:
+		in.codexTurn = boundID(m.Turn().Text())
+		if t := s.cx().threads[boundID(m.Thread().Text())]; t != nil && t.task != nil {
+			in.Task = t.id
+		}
+	case dialect.MethodTerminate:
+		in.What, in.Task = "stop_task", s.commandOf(m)
+	default:
 		return
 	}
-	in := &interrupt{id: boundID(string(m.ID)), at: s.now, codexTurn: boundID(m.Turn().Text())}
-	in.InterruptView = InterruptView{ID: clip(idText(m.ID), maxText), What: "interrupt", By: "host", AskedSeq: e.Seq}
 	if e.Ext["origin"] == "cbcast" {
 		in.By = "cbcast"
 	}
-	if t := s.cx().threads[boundID(m.Thread().Text())]; t != nil && t.task != nil {
-		in.Task = t.id
-	}
 	s.keepInterrupt(in)
+}
+
+// commandOf is the background command that a terminate names by its process.
+func (s *State) commandOf(m *dialect.RPC) string {
+	thread, process := boundID(m.Thread().Text()), m.Params.Get("processId").Text()
+	for _, k := range s.taskList() {
+		if k.typ == "command" && k.thread == thread && k.process == process && !k.ended {
+			return k.id
+		}
+	}
+	return ""
 }
 
 // RunningTurn is the turn of Codex that runs on a sub-agent's thread, or, for "",
