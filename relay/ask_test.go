@@ -176,6 +176,13 @@ func TestAskList(t *testing.T) {
 	if diff := cmp.Diff(want, list("?state=open")); diff != "" {
 		t.Error(diff)
 	}
+	// A relay that starts later, and for a client that saw none of the events.
+	old := s
+	s = r.relay(relay.Config{})
+	if diff := cmp.Diff(want, list("?state=open")); diff != "" {
+		t.Errorf("another relay: %s", diff)
+	}
+	s = old
 	if got := list("?state=closed"); got[0] != "a3 approval permission closed" {
 		t.Errorf("closed: %q", got)
 	}

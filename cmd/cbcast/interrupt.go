@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,7 +27,9 @@ what survives is stopped task by task, and then the agent is ended by signals.
 		RunE: func(c *cobra.Command, words []string) error {
 			name := "interrupt"
 			if args.Task != "" {
-				name = "stop_task"
+				if name = "stop_task"; keepTurn || args.Escalate {
+					return &exitError{exitUsage, errors.New("--task stops one task; it goes with neither --keep-turn nor --escalate")}
+				}
 			}
 			if keepTurn {
 				args.Turn = "keep"
@@ -40,6 +43,5 @@ what survives is stopped task by task, and then the agent is ended by signals.
 	f.StringVar(&args.Task, "task", "", "stop this task only")
 	f.BoolVar(&keepTurn, "keep-turn", false, "stop the tasks and let the turn go on, where the agent does that (cbc)")
 	f.BoolVar(&args.Escalate, "escalate", false, "go on to SIGTERM and SIGKILL of everything the agent started, each after its time")
-	c.MarkFlagsMutuallyExclusive("task", "keep-turn", "escalate")
 	return c
 }
