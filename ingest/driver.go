@@ -95,6 +95,7 @@ type driver struct {
 	due     time.Time // of the next step of the end
 	calm    time.Time // since when nothing is open; zero while something is
 	quiet   bool      // the end waits for nothing: a limit was passed
+	hurried bool      // it came when all was done: no grace
 	ended   string    // what of ours ended the child
 	refused int       // requests of the child that found the queue full
 }

@@ -29,13 +29,16 @@ func (d *driver) idle(open run.Open) bool {
 
 // limits ends a run that has taken too long.
 func (d *driver) limits(now time.Time, open run.Open, sooner func(time.Time)) {
-	if d.o.Timeout > 0 {
-		at := d.start.Add(d.o.Timeout)
-		if !now.Before(at) {
+	if at := d.start.Add(d.o.Timeout); d.o.Timeout > 0 {
+		switch {
+		case now.Before(at):
+			sooner(at)
+		case d.idle(open) && open.Tasks == 0:
+			d.hurried = true // all is done: only the grace is cut
+		default:
 			d.cut(now, EndedTimeout, d.o.Timeout)
 			return
 		}
-		sooner(at)
 	}
 	atWork := !d.speaker.ready() || open.Any() || d.stage == leaving && open.Tasks > 0
 	if d.o.MaxIdle > 0 && atWork && open.Asks == 0 {
@@ -117,7 +120,7 @@ func (d *driver) patience(open run.Open) time.Time {
 		return d.due
 	case d.calm.IsZero():
 		return time.Time{}
-	case d.stage == working && d.failed():
+	case d.stage == working && (d.hurried || d.failed()):
 		return d.calm
 	case d.stage == working:
 		return d.calm.Add(grace)

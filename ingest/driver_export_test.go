@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/cbcast/cbcast/ingest/child"
 )
 
 // SetGrace shortens the grace of a driven child for one test, and the waits after
@@ -48,4 +50,10 @@ func (w *Watched) Kept() uint64 {
 		w.tb.Fatal(err)
 	}
 	return last
+}
+
+// Wrote records a line of the driver, as the child's stdin would give it.
+func (w *Watched) Wrote(line string) {
+	at, injected := time.Now(), true
+	w.e.rec.chunk(func() { _, _ = w.e.rec.splitters(&at, &injected)[child.In].Write([]byte(line)) })
 }

@@ -139,11 +139,15 @@ func (p *progress) turns(v run.View, now map[string]string) {
 		if !p.changed(now, name, t.State) {
 			continue
 		}
-		if t.State != "done" {
+		if _, known := p.said[name]; !known {
 			p.open(name)
+		}
+		if t.State != "done" {
 			continue
 		}
-		p.close()
+		if p.group == name {
+			p.close()
+		}
 		text := name + ": done"
 		if t.Verdict != nil {
 			text = name + ": " + string(t.Verdict.Verdict)
