@@ -24,6 +24,9 @@ const (
 	// outputsWait bounds how long the run's end waits for the files that tasks
 	// left: its host waits for the exit.
 	outputsWait = time.Second
+	// maxNamed bounds the tasks that are remembered as told. An output of one that is
+	// not may be published twice.
+	maxNamed = 4096
 	// maskPiece is how much of a file is masked at a time: whoever records a line
 	// meanwhile waits for it.
 	maskPiece = 64 << 10
@@ -43,10 +46,11 @@ type outputs struct {
 
 	queue  chan output
 	done   chan struct{}
-	late   atomic.Bool // no time is left for what waits
-	closed bool        // nothing more is queued; guarded by rec.mu
-	cwds   []string    // that the child may be in; guarded by rec.mu
-	left   int64       // bytes that may still be published; owned by the goroutine
+	late   atomic.Bool     // no time is left for what waits
+	closed bool            // nothing more is queued; guarded by rec.mu
+	cwds   []string        // that the child may be in; guarded by rec.mu
+	named  map[string]bool // tasks whose outputs were named; guarded by rec.mu
+	left   int64           // bytes that may still be published; owned by the goroutine
 }
 
 // output is a file that a task's end named.
@@ -55,12 +59,13 @@ type output struct {
 	class  dialect.Class
 	at     time.Time
 	reason string // why it is not read
+	lookup bool   // nobody named it: look where it would be
 }
 
 // newOutputs starts the goroutine; end ends it. getenv is the child's environment.
 func newOutputs(rec *recorder, getenv func(string) string, cwd string, log *slog.Logger) *outputs {
 	o := &outputs{
-		log: log, rec: rec, cwd: cwd, cwds: directories(cwd), left: maxOutputs,
+		log: log, rec: rec, cwd: cwd, cwds: directories(cwd), named: map[string]bool{}, left: maxOutputs,
 		queue: make(chan output, maxWaiting+1), done: make(chan struct{}),
 	}
 	o.place = func() (dialect.OutputPlace, bool) {
@@ -91,6 +96,9 @@ func (o *outputs) watch(l line) {
 			return
 		}
 		for _, file := range dialect.OutputFiles(&f) {
+			if len(o.named) < maxNamed {
+				o.named[l.class.Task] = true
+			}
 			o.add(output{OutputFile: file, class: l.class, at: time.Now()})
 		}
 	case strings.HasSuffix(l.class.Type, ".system.init"):
@@ -125,11 +133,65 @@ func (o *outputs) add(file output) {
 func (o *outputs) run() {
 	defer close(o.done)
 	for file := range o.queue {
-		if o.late.Load() {
+		switch {
+		case o.late.Load() && file.lookup:
+		case file.lookup:
+			o.look(file)
+		case o.late.Load():
 			file.reason = outputLate
+			fallthrough
+		default:
+			o.publish(file)
 		}
-		o.publish(file)
 	}
+}
+
+// untold queues the tasks that are open at the run's end: no frame told theirs, and
+// none named what they wrote. Called under the recorder's lock.
+func (o *outputs) untold() {
+	for _, task := range o.rec.state.OpenTasks() {
+		if !o.named[task] {
+			o.add(output{class: dialect.Class{Session: o.rec.main, Task: task}, at: time.Now(), lookup: true})
+		}
+	}
+}
+
+// look publishes what stands where the task's outputs would be.
+func (o *outputs) look(file output) {
+	place, d, own, ok := o.owner(file)
+	if !ok {
+		return
+	}
+	base := filepath.Join(place.Temp, place.Own)
+	dirs, err := os.ReadDir(base)
+	if err != nil {
+		return
+	}
+	names := make([]string, 0, len(dirs))
+	for _, e := range dirs {
+		names = append(names, e.Name())
+	}
+	for _, f := range dialect.TaskOutputs(d, names, own) {
+		if name := base + "/" + f.Path; exists(name) {
+			found := file
+			found.OutputFile = dialect.OutputFile{Stream: f.Stream, Path: name}
+			o.publish(found)
+		}
+	}
+}
+
+func exists(name string) bool {
+	_, err := os.Lstat(name)
+	return err == nil
+}
+
+// owner says where the child keeps its outputs, and whose a file must be.
+func (o *outputs) owner(file output) (dialect.OutputPlace, dialect.Name, dialect.OutputOwner, bool) {
+	o.rec.mu.Lock()
+	defer o.rec.mu.Unlock()
+	place, ok := o.place()
+	own := dialect.OutputOwner{Cwds: slices.Clone(o.cwds), Sessions: o.rec.state.Sessions(), Task: file.class.Task}
+	return place, o.rec.track.Dialect(), own, ok
 }
 
 // end waits for the files that are queued, no longer than outputsWait and not
@@ -137,6 +199,7 @@ func (o *outputs) run() {
 // system that does not answer keeps the goroutine; what it brings is not recorded.
 func (o *outputs) end(hurry <-chan struct{}) {
 	o.rec.mu.Lock()
+	o.untold()
 	o.closed = true
 	close(o.queue)
 	o.rec.mu.Unlock()
@@ -192,11 +255,7 @@ func (o *outputs) publish(file output) {
 // read reads a file that is what it must be. Its size is that of what was read
 // where it has changed meanwhile.
 func (o *outputs) read(file output) ([]outputPart, int64, error) {
-	o.rec.mu.Lock()
-	place, ok := o.place()
-	own := dialect.OutputOwner{Cwds: slices.Clone(o.cwds), Sessions: o.rec.state.Sessions(), Task: file.class.Task}
-	d := o.rec.track.Dialect()
-	o.rec.mu.Unlock()
+	place, d, own, ok := o.owner(file)
 	if !ok {
 		return nil, 0, &outputError{outputOutside, nil}
 	}

@@ -134,6 +134,29 @@ func TestOutputs(t *testing.T) {
 	}
 }
 
+// A task whose end no frame tells left something behind, too.
+func TestOutputsOfUntoldTasks(t *testing.T) {
+	o, dir := outputOptions(t)
+	for _, name := range []string{"b1.output", "b2.output", "b3.output"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(name), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	started := func(task string) string {
+		return `{"type":"system","subtype":"task_started","task_id":"` + task + `","task_type":"local_bash","description":"x","session_id":"s1"}`
+	}
+	r := wrap(t, o, streamArgs...)
+	r.say(initS1, started("b1"), started("b2"), started("b4"), started("../b3"), ended("b2", filepath.Join(dir, "b2.output")), done)
+	evs := r.w.history(t, r.exit(0).Run)
+	want := []outputEvent{
+		{"b2", "b2.output", "out", "9", "0", "", "", "b2.output"},
+		{"b1", "b1.output", "out", "9", "0", "", "", "b1.output"},
+	}
+	if d := cmp.Diff(want, outputsOf(evs)); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+}
+
 const done = `{"type":"result","subtype":"success","is_error":false,"session_id":"s1","num_turns":1,"result":"d"}`
 
 func TestOutputsCanBeLeftOut(t *testing.T) {

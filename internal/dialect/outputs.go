@@ -79,7 +79,7 @@ type OutputOwner struct {
 //	cbc     <cwd>/agent-tasks/<task>.output
 //	        <cwd>/<session>/bg-tasks/<task>.stdout.log, .stderr.log
 func OwnOutput(d Name, parts []string, o OutputOwner) bool {
-	if o.Task == "" || len(parts) < 3 || !ownDir(parts[0], o.Cwds) {
+	if o.Task == "" || strings.ContainsRune(o.Task, '/') || len(parts) < 3 || !ownDir(parts[0], o.Cwds) {
 		return false
 	}
 	session, rest := "", parts[1:]
@@ -103,6 +103,26 @@ func OwnOutput(d Name, parts []string, o OutputOwner) bool {
 		return known && dir == "bg-tasks" && (name == o.Task+".stdout.log" || name == o.Task+".stderr.log")
 	}
 	return false
+}
+
+// TaskOutputs lists where the outputs of the owner's task can be, for a task whose end
+// was never told: paths below [OutputPlace.Own], whose directories are dirs.
+func TaskOutputs(d Name, dirs []string, o OutputOwner) []OutputFile {
+	var list []OutputFile
+	add := func(stream event.Stream, parts ...string) {
+		if OwnOutput(d, parts, o) {
+			list = append(list, OutputFile{stream, strings.Join(parts, "/")})
+		}
+	}
+	for _, dir := range dirs {
+		add(event.Out, dir, "agent-tasks", o.Task+".output")
+		for _, s := range o.Sessions {
+			add(event.Out, dir, s, "tasks", o.Task+".output")
+			add(event.Out, dir, s, "bg-tasks", o.Task+".stdout.log")
+			add(event.Err, dir, s, "bg-tasks", o.Task+".stderr.log")
+		}
+	}
+	return list
 }
 
 // longSlug is the length from which a child may shorten the name that it makes of

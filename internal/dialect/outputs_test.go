@@ -78,6 +78,28 @@ func TestOwnOutput(t *testing.T) {
 	}
 }
 
+// Where a task's outputs are looked for is where they are taken from.
+func TestTaskOutputs(t *testing.T) {
+	o := dialect.OutputOwner{Cwds: []string{"/w"}, Sessions: []string{"S"}, Task: "b1"}
+	for d, want := range map[dialect.Name][]dialect.OutputFile{
+		dialect.Claude: {{Stream: event.Out, Path: "-w/S/tasks/b1.output"}},
+		dialect.CBC: {
+			{Stream: event.Out, Path: "-w/agent-tasks/b1.output"},
+			{Stream: event.Out, Path: "-w/S/bg-tasks/b1.stdout.log"},
+			{Stream: event.Err, Path: "-w/S/bg-tasks/b1.stderr.log"},
+		},
+		dialect.Codex: nil,
+	} {
+		if diff := cmp.Diff(want, dialect.TaskOutputs(d, []string{"-x", "-w"}, o)); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", d, diff)
+		}
+	}
+	o.Task = "../../secret"
+	if got := dialect.TaskOutputs(dialect.Claude, []string{"-w"}, o); got != nil {
+		t.Errorf("%v", got)
+	}
+}
+
 // Every output that a recorded program named is one of its own task's, in the place
 // where its dialect keeps them.
 func TestOutputFilesOfRecordings(t *testing.T) {
