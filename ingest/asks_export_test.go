@@ -3,6 +3,8 @@ package ingest
 import (
 	"bytes"
 	"context"
+	"slices"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,8 +22,23 @@ type Played struct {
 	e   *edge
 	cmd *commander
 
-	Lines []string // on the child's stdin, ours
-	Fail  error    // of every write
+	mu    sync.Mutex // guards what follows
+	lines []string   // on the child's stdin, ours
+	fail  error      // of every write
+}
+
+// Lines are those of ours on the child's stdin.
+func (p *Played) Lines() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.lines)
+}
+
+// Fail lets every write fail.
+func (p *Played) Fail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fail = err
 }
 
 // NewPlayed makes one.
@@ -40,10 +57,15 @@ func NewPlayed(tb testing.TB, o Options) *Played {
 
 // Inject takes a line of ours. It is recorded before anything that is said to it.
 func (p *Played) Inject(ctx context.Context, line []byte) error {
-	if p.Fail != nil {
-		return p.Fail
+	p.mu.Lock()
+	err := p.fail
+	if err == nil {
+		p.lines = append(p.lines, string(line))
 	}
-	p.Lines = append(p.Lines, string(line))
+	p.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	p.record(child.In, line, true)
 	return ctx.Err()
 }

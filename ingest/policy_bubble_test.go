@@ -41,16 +41,16 @@ func TestPolicyTimeout(t *testing.T) {
 			p.Say(ask(id, "Bash", `{"command":"make deploy"}`))
 			time.Sleep(time.Hour - time.Nanosecond) // the bubble's time
 			synctest.Wait()
-			if v := p.View(); v.State != "waiting" || len(p.Lines) != i {
-				t.Fatalf("%s, %d lines, before the time", v.State, len(p.Lines))
+			if v := p.View(); v.State != "waiting" || len(p.Lines()) != i {
+				t.Fatalf("%s, %d lines, before the time", v.State, len(p.Lines()))
 			}
 			time.Sleep(time.Nanosecond)
 			synctest.Wait()
 			want := fmt.Sprintf(`{"type":"control_response","response":{"subtype":"success","request_id":%s,"response":{"behavior":"deny","message":"Nobody answered in time.","interrupt":true}}}`+"\n", id)
-			if len(p.Lines) != i+1 {
-				t.Fatalf("%d lines", len(p.Lines))
+			if len(p.Lines()) != i+1 {
+				t.Fatalf("%d lines", len(p.Lines()))
 			}
-			equal(t, "line", p.Lines[i], want)
+			equal(t, "line", p.Lines()[i], want)
 			if v := p.View(); v.State == "waiting" {
 				t.Error("still waiting")
 			}
@@ -66,9 +66,9 @@ func TestPolicyTimeout(t *testing.T) {
 		p.Say(ask(`"question"`, "AskUserQuestion", `{"questions":[{"question":"Which?"}]}`))
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
-		equal(t, "lines", len(p.Lines), 6)
-		if !strings.Contains(p.Lines[5], `"message":"nobody is here"}`) {
-			t.Errorf("the question was answered with %s", p.Lines[5])
+		equal(t, "lines", len(p.Lines()), 6)
+		if !strings.Contains(p.Lines()[5], `"message":"nobody is here"}`) {
+			t.Errorf("the question was answered with %s", p.Lines()[5])
 		}
 		evs := p.End()
 		got := decisions(t, evs)
@@ -91,12 +91,12 @@ func TestPolicyAnsweredInTime(t *testing.T) {
 			synctest.Wait()
 		}
 		give("c2", "a2")
-		equal(t, "lines", len(p.Lines), 1)
+		equal(t, "lines", len(p.Lines()), 1)
 		time.Sleep(3 * time.Hour)
 		synctest.Wait()
-		equal(t, "lines", len(p.Lines), 2)
-		if !strings.Contains(p.Lines[1], `"q3"`) {
-			t.Errorf("denied: %s", p.Lines[1])
+		equal(t, "lines", len(p.Lines()), 2)
+		if !strings.Contains(p.Lines()[1], `"q3"`) {
+			t.Errorf("denied: %s", p.Lines()[1])
 		}
 		give("c3", "a3")
 		evs := p.End()
@@ -109,7 +109,7 @@ func TestPolicyAnsweredInTime(t *testing.T) {
 func TestPolicyNotWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := played(t, `{"rules":[{"name":"reads","tool":"Read","then":"allow"}]}`)
-		p.Fail = child.ErrStdinClosed
+		p.Fail(child.ErrStdinClosed)
 		p.Say(ask(`"q1"`, "Read", `{}`))
 		p.Say(ask(`"q2"`, "Bash", `{}`))
 		synctest.Wait()
@@ -117,10 +117,10 @@ func TestPolicyNotWritten(t *testing.T) {
 		if v.State != "waiting" || v.Open.Approvals != 2 || v.Asks[0].State != "open" || v.Asks[0].Decided != nil || len(v.Warnings) != 1 {
 			t.Errorf("%s, %+v, %+v, warnings %+v", v.State, v.Open, v.Asks, v.Warnings)
 		}
-		p.Fail = nil
+		p.Fail(nil)
 		p.Give(bus.Command{ID: "c1", Name: "answer", Data: []byte(`{"ask":"a1","decision":"allow"}`)})
 		synctest.Wait()
-		equal(t, "lines", len(p.Lines), 1)
+		equal(t, "lines", len(p.Lines()), 1)
 		p.Say(claude.toolResult(`"q1"`, false))
 		evs := p.End()
 		equal(t, "decisions", decisions(t, evs), []string{"a1 Read allow rule reads", "a1 Read allow rule reads stdin_closed"})
@@ -155,6 +155,6 @@ func TestAskTooLarge(t *testing.T) {
 		equal(t, "kept", []int{n, size}, []int{0, 0})
 		evs := p.End()
 		equal(t, "facts", facts(evs, "c1"), []string{"refused: bad_answer: too large to answer here"})
-		equal(t, "lines", len(p.Lines), 0)
+		equal(t, "lines", len(p.Lines()), 0)
 	})
 }
