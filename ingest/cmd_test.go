@@ -2,6 +2,7 @@ package ingest_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -372,7 +373,7 @@ func TestMessageAfterEOF(t *testing.T) {
 			equal(t, "that waited", r.final(waits), []string{"refused: stdin_closed"})
 			equal(t, "later", r.final(r.command("message", `{"content":"x"}`)), []string{"refused: stdin_closed"})
 			r.say(cbc.result())
-			if line, err := r.read(); err != io.EOF {
+			if line, err := r.read(); !errors.Is(err, io.EOF) {
 				t.Errorf("after the EOF: %q %v", line, err)
 			}
 			r.exit(0)

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/cbcast/cbcast/ingest/child"
@@ -48,7 +46,8 @@ type escalation struct {
 	rung  string
 	moved chan struct{}       // judge saw a line
 	stops map[*request]string // the task of each stop_task
-	heard bool                // the interrupt was answered
+	asked *request            // the interrupt
+	heard bool                // it was answered, or there was nothing to interrupt
 	wrong string              // with this error
 }
 
@@ -91,7 +90,7 @@ func (a *escalation) passed(r *request) {
 }
 
 func (a *escalation) acked(r *request, _ dialect.Response) {
-	a.heard = a.heard || r == a.requests[0]
+	a.heard = a.heard || r == a.asked
 	for _, t := range a.tasks {
 		if a.state().TaskStatus(t) == "ended" && !slices.Contains(a.left, t) {
 			a.left = append(a.left, t)
@@ -101,7 +100,7 @@ func (a *escalation) acked(r *request, _ dialect.Response) {
 }
 
 func (a *escalation) failed(r *request, text string) string {
-	if r == a.requests[0] {
+	if r == a.asked {
 		a.heard, a.wrong = true, text
 	}
 	a.judge()
@@ -166,8 +165,7 @@ func (a *escalation) limits() [3]time.Duration {
 func (a *escalation) control(ctx context.Context, limits [3]time.Duration) (why string) {
 	ictx, cancel := context.WithTimeout(ctx, limits[0])
 	defer cancel()
-	err := a.say(ictx, rungInterrupt, func() (*request, error) { return a.ask(""), nil })
-	if err != nil {
+	if err := a.say(ictx, rungInterrupt, a.first); err != nil {
 		return unsaid(err, limits[0])
 	}
 	if why = a.await(ictx, limits[0]); why == "" {
@@ -177,7 +175,7 @@ func (a *escalation) control(ctx context.Context, limits [3]time.Duration) (why 
 	defer cancel()
 	tasks := a.stoppable()
 	for _, t := range tasks {
-		err := a.say(sctx, rungStopTask, func() (*request, error) { return a.stop(t, "escalated to stop_task: "+why) })
+		err := a.say(sctx, rungStopTask, func() *request { return a.stop(t, "escalated to stop_task: "+why) })
 		if err != nil {
 			return unsaid(err, limits[1])
 		}
@@ -188,30 +186,41 @@ func (a *escalation) control(ctx context.Context, limits [3]time.Duration) (why 
 	return a.await(sctx, limits[1])
 }
 
-// say makes a request and writes it.
-func (a *escalation) say(ctx context.Context, rung string, mk func() (*request, error)) error {
+// say makes a request and writes it. Where there is none to make it does nothing.
+func (a *escalation) say(ctx context.Context, rung string, mk func() *request) error {
 	a.c.rec.mu.Lock()
 	a.rung = rung
-	r, err := mk()
-	if err != nil {
+	r := mk()
+	if r == nil {
 		a.c.rec.mu.Unlock()
-		return err
+		return nil
 	}
 	place := a.c.queue.enter()
 	a.c.rec.mu.Unlock()
 	return a.c.send(ctx, a.pending, r, place)
 }
 
-// stop makes the request that ends one task.
-func (a *escalation) stop(task, reason string) (*request, error) {
+// first makes the interrupt, if there is something to interrupt: Codex wants to be
+// told which turn.
+func (a *escalation) first() *request {
+	if _, err := a.interruptLine(""); err != nil {
+		a.heard = true
+		return nil
+	}
+	a.asked = a.ask("")
+	return a.asked
+}
+
+// stop makes the request that ends one task, if it goes on.
+func (a *escalation) stop(task, reason string) *request {
 	id := newRequestID()
 	line, err := a.stopLine(id, task)
 	if err != nil {
-		return nil, err
+		return nil
 	}
 	r := a.request(&request{id: id, line: line, reason: reason, replies: true})
 	a.stops[r] = task
-	return r, nil
+	return r
 }
 
 // unsaid is why a line that was not written makes the next rung due.
@@ -338,68 +347,4 @@ func (a *escalation) why(v view, limit time.Duration) string {
 		return fmt.Sprintf("%d tasks go on %s after %s", len(v.tasks), limit, a.rung)
 	}
 	return fmt.Sprintf("no answer to the interrupt in %s", limit)
-}
-
-// signal ends the child: it is told to leave, then killed with all its
-// descendants. Those are taken hold of before, for its end scatters them.
-func (a *escalation) signal(why string, limit time.Duration) {
-	c := a.c
-	tree := c.proc.Tree()
-	defer tree.Close()
-	if err := c.proc.SignalFrom(syscall.SIGTERM, child.FromCommand); err != nil {
-		return // it has left
-	}
-	a.climbed(rungSIGTERM, "escalated to SIGTERM: "+why, nil)
-	if a.exits(limit) {
-		a.killed(tree.Kill(child.FromCommand))
-		return
-	}
-	a.climbed(rungSIGKILL, fmt.Sprintf("escalated to SIGKILL: it did not leave in %s", limit), map[string]string{
-		"descendants": strconv.Itoa(tree.Size()),
-	})
-	n := tree.Kill(child.FromCommand)
-	if a.exits(rungKill) {
-		a.killed(n)
-		return
-	}
-	c.finish(a.pending, event.UnknownF, "SIGKILL was sent, and the child has not ended")
-}
-
-func (a *escalation) exits(limit time.Duration) bool {
-	t := time.NewTimer(limit)
-	defer t.Stop()
-	select {
-	case <-a.c.proc.Exited():
-		return true
-	case <-t.C:
-		return false
-	}
-}
-
-// climbed records a rung that is no line. The first fact of all says what was
-// open.
-func (a *escalation) climbed(rung, reason string, detail map[string]string) {
-	a.c.rec.mu.Lock()
-	defer a.c.rec.mu.Unlock()
-	if detail == nil {
-		detail = map[string]string{}
-	}
-	if rung == rungSIGTERM && !slices.ContainsFunc(a.requests, func(r *request) bool { return r.written }) {
-		a.look()
-		detail = a.ending.open()
-	}
-	a.rung = rung
-	detail["rung"] = rung
-	a.c.factLocked(a.pending, event.Written, reason, "", detail)
-}
-
-// killed gives the final fact of a child that a signal of ours ended.
-func (a *escalation) killed(descendants int) {
-	a.c.rec.mu.Lock()
-	defer a.c.rec.mu.Unlock()
-	detail := map[string]string{"rung": a.rung, "child": "ended"}
-	if descendants > 0 {
-		detail["killed"] = strconv.Itoa(descendants)
-	}
-	a.c.finishLocked(a.pending, event.Settled, "", detail)
 }

@@ -8,7 +8,7 @@ import (
 )
 
 func init() { // stop_task is an interrupt of a sub-agent's turn, or the end of a background command
-	obeyed[Codex] = []string{"interrupt", "stop_task", "message", "steer", "end_session"}
+	obeyed[Codex] = []string{"interrupt", "stop_task", "message", "steer"}
 }
 
 // codexResponse is [ResponseOf] for Codex.

@@ -40,11 +40,14 @@ func history(t *testing.T, name string) (s *run.State, sets [][]string) {
 func TestCheckpoints(t *testing.T) {
 	for name, want := range map[string][][]string{
 		"cbc-2.163.0/rewind": {
-			nil, {"01a22b5d-0152-7e6c-99a7-b0279c494232"},
-			{"01a22b5d-0152-7e6c-99a7-b0279c494232", "01a22b5d-0359-7e05-b466-a4ad1e095f61"}, nil,
+			nil,
+			{"01a22b5d-0152-7e6c-99a7-b0279c494232"},
+			{"01a22b5d-0152-7e6c-99a7-b0279c494232", "01a22b5d-0359-7e05-b466-a4ad1e095f61"},
+			nil,
 		},
 		"claude-2.1.220/f0-rewind-files": {
-			nil, {"00000000-0000-4000-8000-000000000001"},
+			nil,
+			{"00000000-0000-4000-8000-000000000001"},
 			{"00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"},
 		},
 	} {
