@@ -125,7 +125,7 @@ func TestCodexBehindHost(t *testing.T) {
 func TestCodexStopTask(t *testing.T) {
 	r := codexHost(t)
 	r.say(
-		codexItem("item/started", "U", `"type":"subAgentActivity","id":"c","kind":"started","agentThreadId":"A","agentPath":"/root/a"`), turnBegins("A", "V"),
+		codexItem("item/started", "U", `"type":"subAgentActivity","id":"c","kind":"started","agentThreadId":"A","agentPath":"a"`), turnBegins("A", "V"),
 		codexItem("item/started", "U", codexCommand("bg", "inProgress")),
 	)
 	r.asked(turnEnds("T", "U", "completed"))

@@ -116,6 +116,9 @@ func exitText(x event.Exited) string {
 
 // frameSummary picks what a person wants to read of a frame.
 func frameSummary(f dialect.Frame) string {
+	if m, ok := f.RPC(); ok {
+		return codexSummary(&m)
+	}
 	switch f.Type {
 	case "assistant", "user":
 		return blocks(f.Get("message").Get("content"))

@@ -39,4 +39,22 @@
 // A frame's task is its own task_id; a frame with parent_tool_use_id belongs to the
 // task that the call started: task_started names the call, and for CodeBuddy's
 // background Agents the text of the call's tool_result names the task.
+//
+// # Codex
+//
+// The frames of codex app-server are JSON-RPC and have no "type": see [RPC]. Their
+// ce-type is the method, of requests after "request."; answers are
+// response.success and response.error. Kinds:
+//
+//	end   turn/completed; the item/completed of a command that outlived its turn
+//	task  turn/plan/updated, a sub-agent's turn/started, items that tell of sub-agents
+//	ask   the requests of [IsAskMethod], their answers, serverRequest/resolved
+//	cmd   other requests and notifications of the host; every answer of the child
+//	msg   all else, turn/start and turn/steer among it
+//
+// A frame's session is its thread. The main session is the first thread that the
+// host starts, resumes or forks. A thread that an item names as a sub-agent's is a
+// task of that id, its parent the call; a command that outlives a completed turn
+// is a task by its item's id. Ids are compared by their exact text: 0, "0" and ""
+// are three. One that is null, or stands twice, is flagged as ambiguous.
 package dialect

@@ -60,12 +60,22 @@ func (s *State) nameAgent(e *event.Event, id dialect.Value, ct *codexTurn, call,
 		k.toolUse = call
 	}
 	if path != "" && t.path == "" {
-		t.path, k.name = path, agentLabel(path)
+		t.path = agentPath(path)
+		k.name = agentLabel(t.path)
 	}
 	if prompt != "" && k.desc == "" {
 		k.desc = prompt
 	}
 	return t
+}
+
+// agentPath is a sub-agent's path without its first part, the main agent.
+func agentPath(path string) string {
+	_, rest, ok := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	if !ok {
+		return path
+	}
+	return rest
 }
 
 // agentLabel is the last part of a sub-agent's path.

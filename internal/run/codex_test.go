@@ -41,8 +41,9 @@ func command(id, status string) string {
 	return `"type":"commandExecution","id":"` + id + `","command":"make","processId":"77","status":"` + status + `","exitCode":null`
 }
 
-func spawned(id, thread, path string) string {
-	return `"type":"subAgentActivity","id":"` + id + `","kind":"started","agentThreadId":"` + thread + `","agentPath":"` + path + `"`
+// spawned names a sub-agent. The first part of its path stands for the main one.
+func spawned(id, thread, name string) string {
+	return `"type":"subAgentActivity","id":"` + id + `","kind":"started","agentThreadId":"` + thread + `","agentPath":"\/root\/` + name + `"`
 }
 
 func asks(id, method, thread, turn, item string) string {
@@ -169,7 +170,7 @@ func TestCase066IdsOfAnyType(t *testing.T) {
 
 func TestCodexVerdicts(t *testing.T) {
 	bg := []string{itemBegins("T", "U", command("bg", "inProgress")), turnEnds("T", "U", "completed")}
-	agent := []string{note("thread/status/changed", `"threadId":"A","status":{"type":"idle"}`), itemBegins("T", "U", spawned("c", "A", "/root/a")), turnBegins("A", "V")}
+	agent := []string{note("thread/status/changed", `"threadId":"A","status":{"type":"idle"}`), itemBegins("T", "U", spawned("c", "A", "a")), turnBegins("A", "V")}
 	for _, tc := range []struct {
 		name  string
 		steps []string
@@ -197,7 +198,7 @@ func TestCodexVerdicts(t *testing.T) {
 			turnEnds("A", "V", "completed")), "interrupted A=completed"},
 		{"an agent works twice", append(agent[:3:3], turnEnds("A", "V", "failed"), turnBegins("A", "W"), turnEnds("A", "W", "completed"), turnEnds("T", "U", "completed")), "incomplete A=completed"},
 		{"an agent is closed", append(agent[:3:3], turnEnds("A", "V", "completed"), note("thread/status/changed", `"threadId":"A","status":{"type":"notLoaded"}`), turnEnds("T", "U", "completed")), "success A=completed"},
-		{"an agent is closed before it began", []string{itemBegins("T", "U", spawned("c", "A", "/root/a")), note("thread/status/changed", `"threadId":"A","status":{"type":"notLoaded"}`), turnEnds("T", "U", "completed")}, "incomplete A=stopped"},
+		{"an agent is closed before it began", []string{itemBegins("T", "U", spawned("c", "A", "a")), note("thread/status/changed", `"threadId":"A","status":{"type":"notLoaded"}`), turnEnds("T", "U", "completed")}, "incomplete A=stopped"},
 		{"a review says no", []string{note("item/autoApprovalReview/completed", `"review":{"status":"denied"},"action":{"command":"rm"},`+at("T", "U")), turnEnds("T", "U", "completed")}, "denied"},
 		{"a hook says no", []string{note("hook/completed", `"run":{"status":"blocked","eventName":"preToolUse"},`+at("T", "U")), turnEnds("T", "U", "completed")}, "denied"},
 		{"the next turn counts", []string{turnEnds("T", "U", "failed"), `> {"id":4,"method":"turn/start","params":{"threadId":"T"}}`, `{"id":4,"result":{"turn":{"id":"X"}}}`,
@@ -215,7 +216,7 @@ func TestCodexVerdicts(t *testing.T) {
 // An ask of a sub-agent makes the run wait, and belongs to its thread.
 func TestCodexAgentAsks(t *testing.T) {
 	steps := []string{
-		itemBegins("T", "U", spawned("c", "A", "/root/writer")), turnBegins("A", "V"), itemBegins("A", "V", command("i", "inProgress")), asks("0", cmdAsk, "A", "V", "i"),
+		itemBegins("T", "U", spawned("c", "A", "writer")), turnBegins("A", "V"), itemBegins("A", "V", command("i", "inProgress")), asks("0", cmdAsk, "A", "V", "i"),
 		turnEnds("T", "U", "completed"),
 	}
 	s := played(t, codexTalk(steps...))
@@ -252,7 +253,7 @@ func TestCodexBuffersThreads(t *testing.T) {
 	if v := s.View(); len(v.Tasks)+len(v.Turns[0].Agents) != 0 || len(v.Sessions) != 1 || s.Open().Turns != 1 {
 		t.Errorf("an unknown thread is shown: %+v %+v", v.Tasks, v.Sessions)
 	}
-	s = played(t, codexTalk(append(steps, itemBegins("T", "U", spawned("c", "A", "/root/a")), tokens("A", "V", 150, 50), tokens("T", "U", 10, 10), tokens("T", "U", 10, 10))...))
+	s = played(t, codexTalk(append(steps, itemBegins("T", "U", spawned("c", "A", "a")), tokens("A", "V", 150, 50), tokens("T", "U", 10, 10), tokens("T", "U", 10, 10))...))
 	v := s.View()
 	if len(v.Turns[0].Agents) != 1 || v.Turns[0].Agents[0].State != "progress" || v.Turns[0].Agents[0].Tokens != 151 {
 		t.Errorf("agents %+v", v.Turns[0].Agents)
@@ -313,7 +314,7 @@ func TestCodexBounds(t *testing.T) {
 		if i%2 == 0 {
 			apply(turnBegins("X"+n, "U"))
 		}
-		apply(itemBegins("T", "U", spawned("c"+n, "A"+n, "/root/a"+n)))
+		apply(itemBegins("T", "U", spawned("c"+n, "A"+n, "a"+n)))
 		apply(itemBegins("T", "U", command("i"+n, "inProgress")))
 		apply(asks(n, cmdAsk, "T", "U", "i"+n))
 	}

@@ -468,7 +468,7 @@ func FuzzApply(f *testing.F) {
 	f.Add(append(append([]byte{}, c.Stdin...), c.Stdout...), "dev.cbcast.codex.item.started", uint8(3), false)
 	f.Add([]byte(strings.Join([]string{
 		turnBegins("T", "U"), itemBegins("T", "U", command("i", "inProgress")), asks("0", cmdAsk, "T", "U", "i"), `{"id":0,"result":{"decision":"accept"}}`, resolved("T", "0"),
-		itemBegins("T", "U", spawned("c", "A", "/root/a")), turnBegins("A", "V"), turnEnds("T", "U", "completed"), itemEnds("T", "U", command("i", "completed")),
+		itemBegins("T", "U", spawned("c", "A", "a")), turnBegins("A", "V"), turnEnds("T", "U", "completed"), itemEnds("T", "U", command("i", "completed")),
 	}, "\n")), "dev.cbcast.codex.other", uint8(2), false)
 	types := []string{event.TypeStarted, event.TypeSession, event.TypeInput, event.TypeGap, event.TypeCommand, event.TypeStalled, event.TypeLost, event.TypeResumed, event.TypeCommandFact, event.TypeAsk, event.TypeDecision}
 	f.Fuzz(func(t *testing.T, b []byte, typ string, mode uint8, cut bool) {
