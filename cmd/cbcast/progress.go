@@ -77,7 +77,7 @@ func (p *progress) line(text string) {
 	if p.lines++; p.lines > maxProgress {
 		text = "further lines are left out; cbcast tail has everything"
 	}
-	fmt.Fprintf(p.w, "cbcast: %s\n", p.safe(text))
+	fmt.Fprintf(p.w, "cbcast: %s\n", p.safe(printable(text)))
 }
 
 // safe takes from a text what a CI would read as a command: GitHub those that
@@ -261,7 +261,7 @@ func (p *progress) end(out ingest.Outcome, code int) {
 		text = string(v.Verdict.Verdict)
 		if len(v.Verdict.Evidence) > 0 && v.Verdict.Verdict != run.Success {
 			e := v.Verdict.Evidence[0]
-			text += short(" (" + strings.TrimSpace(e.What+" "+e.Text) + ")")
+			text += " (" + short(e.What+" "+e.Text) + ")"
 		}
 	}
 	text += ", " + seconds(took(v))
@@ -283,10 +283,14 @@ func (p *progress) end(out ingest.Outcome, code int) {
 	}
 }
 
-// answer prints the agent's last words. On GitHub no line of them is a command.
+// answer prints the agent's last words. A terminal gets no control characters of
+// them, and no line is a command of a CI.
 func (p *progress) answer(text string) {
-	if p.ci != "" && !terminal(p.a.io.out) {
-		text = strings.ReplaceAll(text, "\r", "\n")
+	onTerminal := terminal(p.a.io.out)
+	if onTerminal || p.ci != "" {
+		text = printableLines(text)
+	}
+	if p.ci != "" && !onTerminal {
 		text = strings.ReplaceAll(text, "##", "#\u200b#")
 		lines := strings.Split(text, "\n")
 		for i, l := range lines {
@@ -295,15 +299,13 @@ func (p *progress) answer(text string) {
 			}
 		}
 		text = strings.Join(lines, "\n")
-	} else if terminal(p.a.io.out) {
-		text = printableLines(text)
 	}
 	fmt.Fprintln(p.a.io.out, strings.TrimRight(text, "\n"))
 }
 
 // printableLines is a text of several lines without control characters.
 func printableLines(s string) string {
-	lines := strings.Split(s, "\n")
+	lines := strings.Split(strings.ReplaceAll(s, "\r\n", "\n"), "\n")
 	for i, l := range lines {
 		lines[i] = printable(strings.ReplaceAll(l, "\t", "    "))
 	}

@@ -76,7 +76,7 @@ func (a *app) prompts(list []string) ([]string, error) {
 			if err != nil {
 				return nil, fmt.Errorf("read the prompt: %w", err)
 			}
-			p = string(b)
+			p = strings.TrimRight(string(b), "\r\n")
 		}
 		switch {
 		case strings.TrimSpace(p) == "":
