@@ -154,7 +154,8 @@ func TestUnknownSubtype(t *testing.T) {
 	id = r.command("rewind_files", `{"checkpoint":"m"}`)
 	r.say(respond(r.request().ID, `{"canRewind":true}`))
 	equal(t, "another", r.final(id), []string{written, acked, settled})
-	r.exit(0)
+	out := r.exit(0)
+	equal(t, "commands", out.State.Summary().Commands, []string{"interrupt", "message", "steer", "set_permission_mode", "set_model", "rewind_files"})
 }
 
 // What cannot be done is refused before anything is written.

@@ -79,7 +79,6 @@ type commander struct {
 
 	// Guarded by rec.mu.
 	known   map[string]bool
-	lacks   map[string]string // commands that the child said it does not know, and how
 	open    []*pending
 	ended   bool            // the child is gone
 	running context.Context // ends when the run does
@@ -126,7 +125,7 @@ func (p *pending) request(r *request) *request {
 }
 
 func newCommander(ctx context.Context, rec *recorder, proc injector, j *spool.Journal, channel func() bool, log *slog.Logger) *commander {
-	c := &commander{log: log, rec: rec, proc: proc, journal: j, channel: channel, known: map[string]bool{}, lacks: map[string]string{}}
+	c := &commander{log: log, rec: rec, proc: proc, journal: j, channel: channel, known: map[string]bool{}}
 	c.running, c.stop = context.WithCancel(ctx)
 	c.asks = newAsks(c, nil)
 	return c
@@ -206,8 +205,8 @@ func (c *commander) refusal(p *pending) string {
 		return "no_control_channel"
 	case p.cmd.Name != "answer" && !dialect.Supports(d, p.state().ChildVersion(), p.cmd.Name):
 		return fmt.Sprintf("unsupported: a %s child has no %s", d, p.cmd.Name)
-	case c.lacks[p.cmd.Name] != "":
-		return "unsupported: the child said: " + c.lacks[p.cmd.Name]
+	case p.state().Lacks(p.cmd.Name) != "":
+		return "unsupported: the child said: " + p.state().Lacks(p.cmd.Name)
 	case c.waiting() >= maxPending, len(c.known) >= maxKnown:
 		return "too_many_commands"
 	case c.journal == nil:

@@ -121,9 +121,6 @@ func (c *commander) answer(p *pending, r *request, resp dialect.Response) {
 	r.acked = true
 	if resp.Error != "" {
 		text := bound(resp.Error, maxReason)
-		if name, ok := dialect.UnknownRequest(text); ok && slices.Contains(dialect.Commands, name) {
-			c.lacks[name] = text
-		}
 		if reason := p.act.failed(r, text); reason != "" {
 			c.finishLocked(p, event.Refused, reason, nil)
 		}

@@ -242,7 +242,8 @@ func (a *escalation) stoppable() []string {
 	a.c.rec.mu.Lock()
 	defer a.c.rec.mu.Unlock()
 	v := a.view()
-	if v.turn || !dialect.Supports(a.dialect(), a.state().ChildVersion(), rungStopTask) {
+	st := a.state()
+	if v.turn || !dialect.Supports(a.dialect(), st.ChildVersion(), rungStopTask) || st.Lacks(rungStopTask) != "" {
 		return nil
 	}
 	return v.tasks

@@ -96,6 +96,9 @@ func (s *State) settingAsked(f *dialect.Frame) {
 // settingAcked applies it once the child has done it. The answer names the value
 // where the child says it.
 func (s *State) settingAcked(f *dialect.Frame, resp dialect.Value) {
+	if f.Subtype == "error" {
+		s.lacked(clip(resp.Get("error").Text(), maxText))
+	}
 	what, value, _ := strings.Cut(s.changes.get(string(f.ControlID())), " ")
 	body, failed := resp.Get("response"), f.Subtype == "error"
 	if v := body.Get(what).Text(); what != "" && v != "" {
@@ -110,6 +113,26 @@ func (s *State) settingAcked(f *dialect.Frame, resp dialect.Value) {
 	case what == "model":
 		s.model = value
 	}
+}
+
+// lacked remembers a command that the child says it does not know.
+func (s *State) lacked(text string) {
+	name, ok := dialect.UnknownRequest(text)
+	if !ok || !slices.Contains(dialect.Commands, name) {
+		return
+	}
+	if s.lacks == nil {
+		s.lacks = map[string]string{}
+	}
+	s.lacks[name] = text
+}
+
+// Lacks is what the child said of a command that it does not know, "" for others.
+func (s *State) Lacks(command string) string { return s.lacks[command] }
+
+// obeys lists the commands that the child obeys, as far as known.
+func (s *State) obeys() []string {
+	return slices.DeleteFunc(dialect.Capabilities(s.dialect, s.childVer), func(c string) bool { return s.Lacks(c) != "" })
 }
 
 // rewound forgets the checkpoints that a rewind has made useless: after one of the

@@ -118,6 +118,19 @@ func TestModeAndModel(t *testing.T) {
 	}
 }
 
+// What a child says it does not know is no longer said to be obeyed: CodeBuddy
+// 2.117 does not name its version.
+func TestLacks(t *testing.T) {
+	s, _ := history(t, "cbc-2.117.0/rewind")
+	if got := s.Lacks("rewind"); got != "Unknown control request subtype: rewind" {
+		t.Errorf("Lacks = %q", got)
+	}
+	want := []string{"interrupt", "message", "steer", "set_permission_mode", "set_model"}
+	if d := gocmp.Diff(want, s.Summary().Commands); d != "" {
+		t.Errorf("commands (-want +got):\n%s", d)
+	}
+}
+
 // A Claude Code that keeps no files says so, and has no checkpoints then.
 func TestNoCheckpoints(t *testing.T) {
 	_, sets := history(t, "claude-2.1.220/21-control-misc")

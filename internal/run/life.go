@@ -321,7 +321,7 @@ type Summary struct {
 func (s *State) Summary() Summary {
 	v := Summary{
 		Dialect: string(s.dialect), State: s.Phase(), Sessions: s.Sessions(), Updated: s.now,
-		Versions: s.versions(), Commands: dialect.Capabilities(s.dialect, s.childVer),
+		Versions: s.versions(), Commands: s.obeys(),
 		Capabilities: s.Capabilities(),
 	}
 	switch {

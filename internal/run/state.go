@@ -81,7 +81,8 @@ type State struct {
 	inputs     store // seqs of user messages by uuid
 
 	checkpoints []*CheckpointView
-	noRewind    bool // the child keeps no files to go back to
+	noRewind    bool              // the child keeps no files to go back to
+	lacks       map[string]string // commands that the child said it does not know, and how
 
 	use        usage
 	result     *ResultView
