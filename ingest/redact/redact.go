@@ -13,7 +13,8 @@
 //	             its token is the API key)
 //	mcp          env, headers, args, and of urls userinfo and query, below
 //	             mcpServers of a control_response or of a control_request on stdin
-//	settings     env, headers, args elsewhere in such a frame
+//	settings     env, headers, http_headers, args elsewhere in such a frame; of
+//	             Codex such frames are its results and its host's requests
 //	prompt       system prompts in an initialize request, unless stdin is captured
 //	bearer       credentials behind Bearer, Authorization and x-api-key
 //	api_key      the shapes of keys of Anthropic, OpenAI, GitHub, GitLab, Slack, AWS, Google, Stripe
@@ -194,7 +195,7 @@ func (r *Redactor) frame(stream event.Stream, data []byte, limit int) Result {
 	}
 	r.spans = r.spans[:0]
 	found := r.scan(stream, data)
-	if found.control {
+	if found.control || rpcFrame(stream, data) {
 		r.structure(stream, data)
 	}
 	if !r.capture {

@@ -94,6 +94,26 @@ func TestRules(t *testing.T) {
 			`{"type":"control_response","response":{"response":{"effective":{"env":"[redacted:settings]"},"sources":[{"settings":{"env":"[redacted:settings]"}}],"applied":{"model":"m"}}}}`,
 		},
 		{
+			"codex, account", event.Out,
+			`{"id":1,"result":{"account":{"type":"chatgpt","email":"u@example.test"},"requiresOpenaiAuth":true}}`,
+			`{"id":1,"result":{"account":"[redacted:account]","requiresOpenaiAuth":true}}`,
+		},
+		{
+			"codex, config", event.Out,
+			`{"id":"x","result":{"config":{"model":"m","mcp_servers":{"m":{"command":"/bin/false","args":["--token=s3cr3t-arg"],"env":{"T":"s3cr3t-env"}}},"model_providers":{"p":{"http_headers":{"X":"s3cr3t-hdr"}}}}}}`,
+			`{"id":"x","result":{"config":{"model":"m","mcp_servers":{"m":{"command":"/bin/false","args":"[redacted:mcp]","env":"[redacted:mcp]"}},"model_providers":{"p":{"http_headers":"[redacted:settings]"}}}}}`,
+		},
+		{
+			"codex, a thread's settings", event.In,
+			`{"id":2,"method":"thread/start","params":{"cwd":"/w","config":{"mcp_servers":{"m":{"env":{"T":"s3cr3t-env"}}}}}}`,
+			`{"id":2,"method":"thread/start","params":{"cwd":"/w","config":{"mcp_servers":{"m":{"env":"[redacted:mcp]"}}}}}`,
+		},
+		{
+			"codex, a note and a request keep their input", event.Out,
+			`{"method":"item/started","params":{"item":{"type":"mcpToolCall","arguments":{"env":{"A":"b"}}}},"emittedAtMs":1}`,
+			`{"method":"item/started","params":{"item":{"type":"mcpToolCall","arguments":{"env":{"A":"b"}}}},"emittedAtMs":1}`,
+		},
+		{
 			"nothing to hide", event.Out,
 			`{"type":"control_response","response":{"response":{"effective":{},"env":{},"args":[],"account":null}}}`,
 			`{"type":"control_response","response":{"response":{"effective":{},"env":{},"args":[],"account":null}}}`,

@@ -20,8 +20,17 @@ func controlFrame(stream event.Stream, data []byte) bool {
 		stream == event.In && bytes.Contains(head, []byte(`"control_request"`))
 }
 
+// rpcFrame reports whether data begins like a result of Codex on stdout, which
+// writes the id first, or like a request of its host on stdin.
+func rpcFrame(stream event.Stream, data []byte) bool {
+	head := data[:min(len(data), 256)]
+	return stream == event.Out && bytes.HasPrefix(head, []byte(`{"id":`)) && bytes.Contains(head, []byte(`"result":`)) ||
+		stream == event.In && bytes.HasPrefix(head, []byte(`{"`)) && bytes.Contains(head, []byte(`"method":`))
+}
+
 // structure masks by key. It looks at what the child answers (control_response
-// on stdout) and at what the host asks (control_request on stdin). Keys are
+// on stdout; Codex's result) and at what the host asks (control_request on stdin;
+// Codex's params). Keys are
 // compared exactly, after JSON's escapes; of keys that come twice each counts.
 // Text that is cut is masked to its end.
 func (r *Redactor) structure(stream event.Stream, data []byte) {
@@ -155,6 +164,12 @@ func (w *walker) rule(path []string) (rule, part string) {
 	body := 2         // keys before the body of the frame
 	switch w.stream { //nolint:exhaustive // the others have no such frames
 	case event.Out:
+		if len(path) > 1 && path[0] == "result" { // of Codex
+			if body = 1; len(path) == 2 && last == "account" {
+				return "account", ""
+			}
+			break
+		}
 		if len(path) < 3 || path[0] != "response" || path[1] != "response" {
 			return "", ""
 		}
@@ -163,7 +178,7 @@ func (w *walker) rule(path []string) (rule, part string) {
 		}
 	case event.In:
 		body = 1
-		if len(path) < 2 || path[0] != "request" {
+		if len(path) < 2 || path[0] != "request" && path[0] != "params" {
 			return "", ""
 		}
 		switch last {
@@ -180,7 +195,7 @@ func (w *walker) rule(path []string) (rule, part string) {
 		}
 	}
 	switch last {
-	case "env", "headers", "args":
+	case "env", "headers", "args", "http_headers":
 		return rule, ""
 	case "url":
 		if rule == "mcp" {
