@@ -103,7 +103,7 @@ func TestDecisionIsFinished(t *testing.T) {
 			t.Helper()
 			id, now := "answer-"+run+"-a1-1", time.Now().UTC()
 			f := fact(event.TypeAudit, event.Cmd, event.Audit{
-				Command: id, Name: "answer", Actor: "local", From: "there", DeliverBy: now.Add(24 * time.Hour), EffectBy: now.Add(48 * time.Hour),
+				Command: id, Name: "answer", Actor: "local", From: "there", DeliverBy: now.Add(24 * time.Hour),
 				EdgeAlive: true, Args: &event.CommandArgs{Answer: &event.Answer{Ask: "a1", Decision: event.Allow}},
 			})
 			f.Tenant, f.Run, f.Ref, f.Time = tenant, run, subject.Audit(id), now

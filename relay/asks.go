@@ -39,11 +39,9 @@ func (r *Relay) listAsks(w http.ResponseWriter, q *http.Request) *apiErr {
 		return r.busErr(err)
 	}
 	doc := AskList{Run: i.Run, Alive: r.reg.alive(i.Run), Asks: []run.AskView{}}
-	f.view(func(st *run.State) {
-		v := st.View()
-		doc.State, doc.WaitingFor, doc.LastSeq = v.State, v.WaitingFor, v.LastSeq
-	})
-	for _, a := range f.asks() {
+	v := f.doc()
+	doc.State, doc.WaitingFor, doc.LastSeq = v.State, v.WaitingFor, v.LastSeq
+	for _, a := range v.Asks {
 		if want == "" || a.State == want {
 			doc.Asks = append(doc.Asks, a)
 		}
@@ -155,15 +153,8 @@ func Read(ctx context.Context, b *bus.Bus, i bus.RunInfo) (*Reading, error) {
 	return r, nil
 }
 
-// View is the run's state.
-func (r *Reading) View() run.View {
-	var v run.View
-	r.book.view(func(st *run.State) { v = st.View() })
-	return v
-}
-
-// Asks lists the run's asks, as the relay does.
-func (r *Reading) Asks() []run.AskView { return r.book.asks() }
+// View is the run's state, as the relay shows it.
+func (r *Reading) View() run.View { return r.book.doc() }
 
 // Asked is what was read of an ask.
 func (r *Reading) Asked(id string) Asked { return r.book.asked(id) }

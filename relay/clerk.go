@@ -263,8 +263,11 @@ var errLeft = errors.New("the command has left the bus")
 // wait says when to look again, zero when it is time to judge.
 func (c *clerk) wait(ctx context.Context, m *matter, v verdict) (time.Time, error) {
 	now, end := time.Now(), m.EffectBy.Add(slack)
-	if v.lost && v.written && m.Name == cmdAnswer { // the end may be a day away
-		return time.Time{}, nil
+	if m.EffectBy.IsZero() { // as long as the run; see [clerk.ended]
+		if v.lost && v.written {
+			return time.Time{}, nil
+		}
+		end = now.Add(time.Hour)
 	}
 	if !v.ended && now.Before(m.DeliverBy) {
 		var err error

@@ -23,8 +23,9 @@ const (
 	maxAttempts = 100
 
 	// answerDeliver is how long an answer may take to reach the agent; its ask
-	// mostly ends before. answerEffect is how long its ask is awaited to close.
-	answerDeliver, answerEffect = 24 * time.Hour, 48 * time.Hour
+	// mostly ends before. For its effect it has until the run ends: what was
+	// allowed may run for hours.
+	answerDeliver = 24 * time.Hour
 )
 
 func answerID(run, ask string, attempt int) string {
@@ -100,7 +101,7 @@ func (g *Giver) decide(ctx context.Context, i bus.RunInfo, q Asked, id string, a
 	args := event.CommandArgs{Answer: &a}
 	c := bus.Command{
 		ID: id, Tenant: i.Tenant, Run: i.Run, Name: cmdAnswer, Data: mustJSON(args),
-		Time: now, DeliverBy: now.Add(deliver), EffectBy: now.Add(max(deliver, answerEffect)), Actor: g.Actor, From: g.From,
+		Time: now, DeliverBy: now.Add(deliver), Actor: g.Actor, From: g.From,
 	}
 	if err := g.fits(c.Data); err != nil {
 		return Given{}, err

@@ -116,14 +116,14 @@ func (f *book) answered(e *event.Event) {
 	f.answers[ask] = decided{a.Command, run.AskDecided{Decision: a.Args.Decision, By: run.ByBus, Command: a.Command, At: &at}}
 }
 
-// asks lists the asks. One that is open and was decided on the bus says so: the
-// answer is on its way.
-func (f *book) asks() []run.AskView {
+// doc is the state for showing. An ask in it that is open and was decided on the
+// bus says so: the answer is on its way.
+func (f *book) doc() run.View {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	list := f.state.Asks()
-	for i := range list {
-		a := &list[i]
+	v := f.state.View()
+	for i := range v.Asks {
+		a := &v.Asks[i]
 		d, ok := f.answers[a.ID]
 		if !ok || a.State != run.AskOpen || a.Decided != nil {
 			continue
@@ -133,7 +133,7 @@ func (f *book) asks() []run.AskView {
 			a.Decided = &view
 		}
 	}
-	return list
+	return v
 }
 
 // view calls fn with the state under its lock.

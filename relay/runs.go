@@ -143,7 +143,7 @@ func (r *Relay) showRun(w http.ResponseWriter, q *http.Request) *apiErr {
 	if err != nil {
 		return r.busErr(err)
 	}
-	f.view(func(st *run.State) { doc.State = st.View() })
+	doc.State = f.doc()
 	writeJSON(w, http.StatusOK, doc)
 	return nil
 }

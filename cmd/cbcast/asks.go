@@ -76,7 +76,7 @@ func (a *app) asks(ctx context.Context, b *bus.Bus, runs []bus.RunInfo, asJSON, 
 		if err != nil {
 			return fmt.Errorf("read run %s: %w", r.Run, err)
 		}
-		list := reading.Asks()
+		list := reading.View().Asks
 		if !all {
 			list = slices.DeleteFunc(list, func(v run.AskView) bool { return v.State != run.AskOpen })
 		}

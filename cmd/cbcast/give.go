@@ -156,8 +156,11 @@ type factLine struct {
 func (a *app) awaitFacts(ctx context.Context, b *bus.Bus, ref bus.Ref, after uint64, cmd bus.Command, asJSON bool) error {
 	// The edge says "unknown" at the deadline, a relay "expired" where there is
 	// no edge; this is for the case that nobody is left to say anything.
-	ctx, cancel := context.WithDeadline(ctx, cmd.EffectBy.Add(15*time.Second))
-	defer cancel()
+	if !cmd.EffectBy.IsZero() { // else it has until the run ends
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, cmd.EffectBy.Add(15*time.Second))
+		defer cancel()
+	}
 	var final event.CommandFact
 	err := follow(ctx, b, ref, after, func(e *event.Event) bool {
 		if e.Type != event.TypeCommand && e.Type != event.TypeCommandFact {
