@@ -95,7 +95,10 @@ func (a *answer) detail(*request) map[string]string { return a.about(nil) }
 func (a *answer) about(v *run.AskView) map[string]string {
 	d := map[string]string{}
 	if v != nil && v.Closed != nil {
-		d["outcome"], d["closed"] = v.Outcome, v.Closed.Reason
+		d["closed"] = v.Closed.Reason
+		if v.Outcome != "" { // Codex tells it later
+			d["outcome"] = v.Outcome
+		}
 	}
 	return d
 }

@@ -36,7 +36,7 @@ type AskView struct {
 	Written *AskWritten `json:"written,omitempty"`
 	Closed  *AskEnd     `json:"closed,omitempty"`
 	// Outcome is ran, failed, denied, answered, none or unknown; "" while the ask
-	// is open.
+	// is open, and while what was allowed runs (codex).
 	Outcome string `json:"outcome,omitempty"`
 }
 

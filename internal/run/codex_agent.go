@@ -147,6 +147,7 @@ func (s *State) codexAtExit() {
 			t.turn.work.ev.add(Failed, Evidence{t.turn.first, byError, t.turn.failed})
 		}
 	}
+	s.untold(nil)
 }
 
 // usage is what a sub-agent used, as its task shows it.

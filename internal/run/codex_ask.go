@@ -226,10 +226,28 @@ func (s *State) codexResolved(e *event.Event, m *dialect.RPC) {
 		return
 	}
 	outcome := a.follows()
-	if outcome == OutcomeUnknown && a.Kind == "permissions" {
+	switch {
+	case outcome != OutcomeUnknown:
+	case a.Kind == "permissions":
 		outcome = OutcomeAnswered // nothing else tells what came of it
+	default:
+		outcome = "" // its item will tell
 	}
 	s.endAsk(a, ReasonWithdrawn, outcome, e.Seq)
+}
+
+// untold gives the asks of a turn, of all for nil, the outcome that nothing tells
+// any more. A command that works on will tell.
+func (s *State) untold(ct *codexTurn) {
+	for _, c := range s.cx().asks {
+		if ct != nil && (c.turn != ct.id || c.thread != ct.thread) || !c.ask.shut() || c.ask.Outcome != "" {
+			continue
+		}
+		if k := s.tasks[c.item]; ct != nil && k != nil && k.typ == "command" && !k.ended {
+			continue
+		}
+		c.ask.Outcome = OutcomeUnknown
+	}
 }
 
 // asksOfTurn closes the asks that the end of a turn leaves behind: their resolved
@@ -244,6 +262,7 @@ func (s *State) asksOfTurn(ct *codexTurn, status string, seq uint64) {
 		}
 		s.closeAsk(c.ask, ReasonCleared, OutcomeNone, seq)
 	}
+	s.untold(ct)
 }
 
 // codexOutcome reads from the end of an item what came of the ask about it.

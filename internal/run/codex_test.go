@@ -111,14 +111,14 @@ func TestCodexAsks(t *testing.T) {
 		{"told again", append(one[:2:2], one[1]), "waitingapproval a1=open"},
 		{"another type of id is another ask", append(one[:2:2], asks(`"0"`, cmdAsk, "T", "U", "k")), "waitingapproval a1=open a2=open"},
 		{"two at once", two, "waitingapproval a1=open a2=open"},
-		{"one of two", append(two[:4:4], `> {"id":1,"result":{"decision":"accept"}}`, resolved("T", "1")), "waitingapproval a1=open a2=closed/answered_local/unknown"},
+		{"one of two", append(two[:4:4], `> {"id":1,"result":{"decision":"accept"}}`, resolved("T", "1")), "waitingapproval a1=open a2=closed/answered_local/"},
 		{
 			"both, the last first", append(two[:4:4], `> {"id":1,"result":{"decision":"accept"}}`, resolved("T", "1"), itemEnds("T", "U", command("j", "completed")),
 				`> {"id":0,"result":{"decision":"decline"}}`, resolved("T", "0"), itemEnds("T", "U", command("i", "declined")), end),
 			"idle a1=closed/answered_local/denied a2=closed/answered_local/ran",
 		},
 		{"an approval before a question", append(one[:2:2], `{"method":"item/tool/requestUserInput","id":1,"params":{"threadId":"T","turnId":"U","itemId":"q","questions":[{"id":"q","question":"why?"}]}}`,
-			`> {"id":0,"result":{"decision":"accept"}}`, resolved("T", "0")), "waitinginput a1=closed/answered_local/unknown a2=open"},
+			`> {"id":0,"result":{"decision":"accept"}}`, resolved("T", "0")), "waitinginput a1=closed/answered_local/ a2=open"},
 		{"written, not resolved", append(one[:2:2], `> {"id":0,"result":{"decision":"accept"}}`), "working a1=answered"},
 		{"the wrong type of id answers nothing", append(one[:2:2], `> {"id":"0","result":{"decision":"accept"}}`), "waitingapproval a1=open"},
 		{
@@ -142,6 +142,9 @@ func TestCodexAsks(t *testing.T) {
 		{"nobody answered and it resolved", append(one[:2:2], resolved("T", "0")), "working a1=closed/withdrawn/none"},
 		{"an amendment allows", append(one[:2:2], `> {"id":0,"result":{"decision":{"acceptWithExecpolicyAmendment":{"execpolicy_amendment":["make"]}}}}`, resolved("T", "0"),
 			itemEnds("T", "U", command("i", "failed")), end), "idle a1=closed/answered_local/failed"},
+		{"allowed, and the turn ends first", append(one[:2:2], `> {"id":0,"result":{"decision":"accept"}}`, resolved("T", "0"), cut), "idle a1=closed/answered_local/unknown"},
+		{"allowed, and works on in the background", append(one[:2:2], `> {"id":0,"result":{"decision":"accept"}}`, resolved("T", "0"), end), "working a1=closed/answered_local/ i=running"},
+		{"allowed, and ends in the background", append(one[:2:2], `> {"id":0,"result":{"decision":"accept"}}`, resolved("T", "0"), end, itemEnds("T", "U", command("i", "completed"))), "idle a1=closed/answered_local/ran i=completed"},
 		{"resolved was lost", append(one[:2:2], `> {"id":0,"result":{"decision":"accept"}}`, itemEnds("T", "U", command("i", "completed"))), "working a1=closed/answered_local/ran"},
 	} {
 		if got := of(played(t, codexTalk(tc.steps...))); got != tc.want {
