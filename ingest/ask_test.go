@@ -201,7 +201,7 @@ func TestAnswerRefused(t *testing.T) {
 	}
 	equal(t, "after EOF", r.final(r.answer("a1", allow)), []string{"refused: stdin_closed"})
 	r.exit(0)
-	equal(t, "closed", closedAsks(t, r.w.history(t, r.run)), []string{"a2 answered bus allow answered"})
+	equal(t, "closed", closedAsks(t, r.w.history(t, r.run)), []string{"a2 answered bus answer answered"})
 }
 
 // 052, 054: what the agent took back is not answered, by nobody.

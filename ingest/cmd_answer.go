@@ -58,7 +58,7 @@ func (a *answer) tooLate(v run.AskView) string {
 		return "already_answered"
 	case d.By == run.ByHost:
 		return "already_answered_locally"
-	case d.By == run.ByPolicy && v.Written == nil && a.cmd.ID == policyCommand(a.c.rec.run, v.ID):
+	case d.By == run.ByPolicy && v.Written == nil && a.then != nil:
 		return ""
 	case d.By == run.ByPolicy:
 		return "already_answered: by the policy"

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cbcast/cbcast/ingest"
 	"github.com/cbcast/cbcast/internal/dialect"
 	"github.com/cbcast/cbcast/internal/event"
 )
@@ -43,10 +44,13 @@ func codexResolved(id string) string {
 }
 
 // codexHost wraps a codex app-server whose host has begun turn U on thread T.
-func codexHost(t *testing.T) *rig {
+func codexHost(t *testing.T, change ...func(*ingest.Options)) *rig {
 	t.Helper()
 	o := options(t)
 	o.Dialect = dialect.Codex
+	for _, f := range change {
+		f(&o)
+	}
 	r := wrap(t, o, "app-server")
 	ask := func(line, answer string) {
 		t.Helper()

@@ -97,7 +97,7 @@ type pending struct {
 	free   chan struct{}            // closed when the action holds it back no more
 	place  *place                   // in the queue, from then on
 	final  bool                     // a final fact is recorded
-	then   func(event.Fact, string) // is told of it, with its reason; may be nil
+	then   func(event.Fact, string) // is told of it, with its reason: the policy; or nil
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 }
@@ -135,7 +135,7 @@ func newCommander(ctx context.Context, rec *recorder, proc injector, j *spool.Jo
 // other, but those that wait for the child's stdin are written in their order.
 func (c *commander) handle(ctx context.Context, cmd bus.Command) {
 	c.rec.mu.Lock()
-	p, reason, closed := c.admitLocked(cmd)
+	p, reason, closed := c.admitLocked(cmd, nil)
 	c.rec.mu.Unlock()
 	switch {
 	case p != nil:
@@ -158,28 +158,34 @@ func (c *commander) start(ctx context.Context, p *pending) {
 }
 
 // admitLocked decides whether a command is carried out; if not, it records why. A
-// command that was seen before has neither a pending nor a reason.
-func (c *commander) admitLocked(cmd bus.Command) (p *pending, reason string, closed bool) {
-	if c.known[cmd.ID] {
+// command that was seen before has neither a pending nor a reason. then is that of
+// the policy, whose commands come once and not from the bus.
+func (c *commander) admitLocked(cmd bus.Command, then func(event.Fact, string)) (p *pending, reason string, closed bool) {
+	if then == nil && c.known[cmd.ID] {
 		return nil, "", false
 	}
-	p = &pending{c: c, cmd: cmd, free: make(chan struct{})}
+	p = &pending{c: c, cmd: cmd, free: make(chan struct{}), then: then}
 	if reason = c.refusal(p); reason == "" {
 		p.ctx, p.cancel = context.WithCancelCause(c.running)
 		c.open = append(c.open, p)
-		c.known[cmd.ID] = true
+		c.know(p)
 		c.flight.Add(1)
 		c.release(p)
 		return p, "", false
 	}
-	if len(c.known) < maxKnown {
-		c.known[cmd.ID] = true
-	}
+	c.know(p)
 	if c.rec.closed {
 		return nil, reason, true
 	}
 	c.factLocked(p, event.Refused, reason, "", nil)
 	return nil, reason, false
+}
+
+// know remembers a command from the bus: there is room where it is carried out.
+func (c *commander) know(p *pending) {
+	if p.then == nil && len(c.known) < maxKnown {
+		c.known[p.cmd.ID] = true
+	}
 }
 
 // refusal says why a command cannot be carried out, "" when it can.
@@ -207,7 +213,7 @@ func (c *commander) refusal(p *pending) string {
 		return fmt.Sprintf("unsupported: a %s child has no %s", d, p.cmd.Name)
 	case p.state().Lacks(p.cmd.Name) != "":
 		return "unsupported: the child said: " + p.state().Lacks(p.cmd.Name)
-	case c.waiting() >= maxPending, len(c.known) >= maxKnown:
+	case c.waiting() >= maxPending, p.then == nil && len(c.known) >= maxKnown:
 		return "too_many_commands"
 	case c.journal == nil:
 		return "no_journal"
@@ -216,14 +222,20 @@ func (c *commander) refusal(p *pending) string {
 }
 
 // waiting counts the commands that await their effect, and forgets those that
-// await only an answer when there are as many of them.
+// await only an answer when there are as many of them. Of the answers to asks it
+// counts those that are not written yet: the asks bound the others.
 func (c *commander) waiting() (n int) {
+	final := 0
 	for _, p := range c.open {
-		if !p.final {
+		_, unhurried := p.act.(unhurried)
+		switch {
+		case p.final:
+			final++
+		case !unhurried || len(p.requests) == 0 || !p.requests[0].passed:
 			n++
 		}
 	}
-	for len(c.open)-n > maxPending {
+	for ; final > maxPending; final-- {
 		i := slices.IndexFunc(c.open, func(p *pending) bool { return p.final })
 		c.forget(c.open[i])
 	}

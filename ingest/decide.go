@@ -65,24 +65,20 @@ func (b *asks) give(k *keptAsk, a event.Answer, d event.AutoDecided) {
 	b.decided(d)
 	now := time.Now()
 	rec := b.c.rec
-	p, reason, _ := b.c.admitLocked(bus.Command{
-		ID: policyCommand(rec.run, k.id), Tenant: rec.tenant, Run: rec.run, Name: "answer", Time: now, DeliverBy: now.Add(deliverWait),
-		Data: mustJSON(event.CommandArgs{Answer: &a}), Actor: run.ByPolicy,
-	})
-	failed := func(reason string) {
-		if v, ok := rec.state.Ask(k.id); ok && v.State != run.AskShut && v.Written == nil {
+	then := func(f event.Fact, reason string) {
+		v, ok := rec.state.Ask(k.id)
+		if ok && v.State != run.AskShut && v.Written == nil && (f == event.Refused || f == event.Expired) {
 			d.Error = reason
 			b.decided(d)
 		}
 	}
+	p, reason, _ := b.c.admitLocked(bus.Command{
+		ID: policyCommand(rec.run, k.id), Tenant: rec.tenant, Run: rec.run, Name: "answer", Time: now, DeliverBy: now.Add(deliverWait),
+		Data: mustJSON(event.CommandArgs{Answer: &a}), Actor: run.ByPolicy,
+	}, then)
 	if p == nil {
-		failed(reason)
+		then(event.Refused, reason)
 		return
-	}
-	p.then = func(f event.Fact, reason string) {
-		if f == event.Refused || f == event.Expired {
-			failed(reason)
-		}
 	}
 	b.c.start(b.c.running, p)
 }

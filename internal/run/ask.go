@@ -249,6 +249,9 @@ func (s *State) askCommand(e *event.Event, d *event.CommandFact) {
 	switch {
 	case d.Fact == event.Written && a.Decided != nil && a.Decided.By != ByHost:
 		a.Decided.Command = boundID(d.Command)
+		if d.Detail["decision"] == event.Answers && a.Decided.Decision == event.Allow {
+			a.Decided.Decision = event.Answers // which the line of claude and cbc does not tell apart
+		}
 	case d.Fact == event.UnknownF && a.Written == nil && !a.shut():
 		// The line may have reached the child.
 		if a.Decided == nil {
