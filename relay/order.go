@@ -15,8 +15,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/google/uuid"
-
+	"github.com/cbcast/cbcast/internal/dialect"
 	"github.com/cbcast/cbcast/internal/event"
 )
 
@@ -30,7 +29,8 @@ const (
 
 const (
 	maxReason = 4096
-	maxName   = 256 // of a task, a model, a mode, a checkpoint, a scope
+	maxName   = 256 // of a model, a mode, a checkpoint, a scope
+	maxUUID   = 64
 
 	// messageDeliver and messageEffect are the times of a message that names none:
 	// it may wait for a turn to end, and its own turn may be long.
@@ -136,38 +136,21 @@ func checkRewind(a *event.CommandArgs) error {
 }
 
 func checkMessage(a *event.CommandArgs) error {
-	if a.UUID != "" && uuid.Validate(a.UUID) != nil {
-		return errors.New("uuid is none")
+	if a.UUID != "" {
+		if err := word("uuid", a.UUID, maxUUID); err != nil {
+			return err
+		}
 	}
 	return checkContent(a.Content)
 }
 
-// checkContent wants a text that is not empty, or a list of content blocks, each
-// an object with a type.
+// checkContent wants a text that is not blank, or a list of content blocks.
 func checkContent(c json.RawMessage) error {
 	var text string
-	if json.Unmarshal(c, &text) == nil {
-		if strings.TrimSpace(text) == "" {
-			return errors.New("content is empty")
-		}
-		return nil
+	if len(c) == 0 || json.Unmarshal(c, &text) == nil && strings.TrimSpace(text) == "" {
+		return errors.New("content is empty")
 	}
-	var blocks []struct {
-		Type string  `json:"type"`
-		Text *string `json:"text"`
-	}
-	if err := json.Unmarshal(c, &blocks); err != nil || len(blocks) == 0 {
-		return errors.New("content must be a text or a list of content blocks")
-	}
-	for i, b := range blocks {
-		switch {
-		case b.Type == "":
-			return fmt.Errorf("content block %d has no type", i+1)
-		case b.Type == "text" && (b.Text == nil || strings.TrimSpace(*b.Text) == ""):
-			return fmt.Errorf("content block %d is empty", i+1)
-		}
-	}
-	return nil
+	return dialect.CheckContent(c)
 }
 
 // auditArgs is what an audit fact and the API show of a command's arguments:
