@@ -76,10 +76,13 @@ func printRuns(w io.Writer, runs []bus.RunInfo) error {
 
 // state says also for what a run waits.
 func state(r bus.RunInfo) string {
-	if r.WaitingFor == "" {
+	switch {
+	case r.WaitingFor == "":
 		return printable(r.State)
+	case r.State == "waiting":
+		return printable(r.State + " for " + r.WaitingFor)
 	}
-	return printable(r.State + " for " + r.WaitingFor)
+	return printable(r.State + ", waits for " + r.WaitingFor)
 }
 
 func where(r bus.RunInfo) string {

@@ -47,12 +47,14 @@ type Probe struct {
 	resume     bool
 	sandbox    bool
 	asking     []byte // cbc: exact id of the initialize that switches questions on
+
+	wanted map[string]bool // types of output by whether they are wanted; a closed list
 }
 
 // NewProbe starts from the arguments of a child of dialect d. stdin says that its
 // stdin is a pipe that can be written to.
 func NewProbe(d Name, argv []string, stdin bool) *Probe {
-	p := &Probe{dialect: d, argv: argv, stdin: stdin}
+	p := &Probe{dialect: d, argv: argv, stdin: stdin, wanted: map[string]bool{}}
 	p.read()
 	return p
 }
@@ -129,22 +131,37 @@ func (p *Probe) Capabilities() event.Capabilities {
 // Wants reports whether a line of this class can change what is known; only such
 // lines need to be given to See.
 func (p *Probe) Wants(stream event.Stream, c *Class) bool {
-	if !c.Frame || stream != event.Out && stream != event.In {
+	switch {
+	case !c.Frame:
 		return false
+	case stream == event.Out:
+		want, ok := p.wanted[c.Type]
+		if !ok {
+			want = wantsOutput(nameOf(c.Type))
+			p.wanted[c.Type] = want
+		}
+		return want || c.Kind == event.Ask
+	case stream == event.In:
+		name := nameOf(c.Type)
+		return name == "control_request.initialize" || name == "request.turn.start" ||
+			!p.control && strings.HasPrefix(name, "control_request.")
 	}
-	_, name, _ := strings.Cut(strings.TrimPrefix(c.Type, event.TypePrefix), ".")
+	return false
+}
+
+// nameOf is a ce-type without its dialect.
+func nameOf(ceType string) string {
+	_, name, _ := strings.Cut(strings.TrimPrefix(ceType, event.TypePrefix), ".")
+	return name
+}
+
+func wantsOutput(name string) bool {
 	switch name {
-	case "system.init", "system.status":
-		return stream == event.Out
-	case "control_response.success", "control_response.error", "response.success", "control_request.can_use_tool":
-		return stream == event.Out
-	case "control_request.initialize", "request.turn.start":
-		return stream == event.In
+	case "system.init", "system.status", "control_response.success", "control_response.error", "response.success",
+		"control_request.can_use_tool":
+		return true
 	}
-	if c.Kind == event.Ask {
-		return stream == event.Out
-	}
-	return stream == event.In && !p.control && strings.HasPrefix(name, "control_request.")
+	return false
 }
 
 // See learns from a line of the child or of its host, and reports whether that
