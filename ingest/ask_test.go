@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -352,17 +354,26 @@ func TestAnswerAtExit(t *testing.T) {
 	equal(t, "not answered", v.Asks[1].State+" "+v.Asks[1].Closed.Reason+" "+v.Asks[1].Outcome, "closed run_ended none")
 }
 
-// An edge that is killed with an answer written leaves the ask unknown, with none
-// the ask ended; nothing is ever sent again.
+// An edge that is killed with an answer written, or on its way, leaves the ask
+// unknown; with none the ask ended. Nothing is ever sent again.
 func TestKilledEdgeAsk(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "spool")
 	r, cmd := edgeRig(t, root)
 	r.write(user)
 	r.read()
-	r.asked(claude.init(), ask(`"q1"`, "Bash", `{}`), ask(`"q2"`, "Bash", `{}`))
+	r.asked(claude.init(), ask(`"q1"`, "Bash", `{}`), ask(`"q2"`, "Bash", `{}`), ask(`"q3"`, "Bash", `{}`))
 	id := r.answer("a1", allow)
 	r.heard()
 	r.fact(id, event.Written)
+	r.write(`{"type":"user",`) // half a line: the next answer waits
+	waits := r.answer("a3", deny)
+	poll(r, "the intent in the journal", func() bool {
+		files, _ := filepath.Glob(filepath.Join(root, "*", "*"))
+		return slices.ContainsFunc(files, func(name string) bool {
+			b, _ := os.ReadFile(name)
+			return filepath.Ext(name) != ".seg" && bytes.Contains(b, []byte(waits))
+		})
+	})
 	cmd.Process.Kill()
 	cmd.Wait()
 	for range r.reports { // ends with the child
@@ -373,12 +384,17 @@ func TestKilledEdgeAsk(t *testing.T) {
 	evs := r.w.history(t, r.run)
 	equal(t, "facts", facts(evs, id), []string{written, "unknown: the edge died before the effect was seen"})
 	v := view(evs)
-	equal(t, "asks", len(v.Asks), 2)
+	equal(t, "asks", len(v.Asks), 3)
 	a := v.Asks[0]
 	if a.State != "unknown" || a.Outcome != "unknown" || a.Decided == nil || a.Decided.Command != id || a.Written == nil || a.Closed != nil {
 		t.Errorf("answered ask: %+v %+v", a, a.Decided)
 	}
-	equal(t, "the other", v.Asks[1].State+" "+v.Asks[1].Closed.Reason, "closed run_ended")
+	equal(t, "not answered", v.Asks[1].State+" "+v.Asks[1].Closed.Reason, "closed run_ended")
+	equal(t, "facts", facts(evs, waits), []string{"unknown: the edge died before the effect was seen"})
+	a = v.Asks[2]
+	if a.State != "unknown" || a.Decided == nil || a.Decided.Decision != "deny" || a.Decided.Command != waits || a.Written != nil {
+		t.Errorf("ask with an answer on its way: %+v %+v", a, a.Decided)
+	}
 	equal(t, "lines of ours", countOurs(evs), 1)
 }
 
