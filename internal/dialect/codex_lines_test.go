@@ -200,3 +200,34 @@ func TestCodexBadAnswers(t *testing.T) {
 		}
 	}
 }
+
+// Whatever is asked and answered, a line is one object in ASCII with the id as
+// asked, or there is none; and nothing but "allow" or "answer" allows.
+func FuzzCodexAnswer(f *testing.F) {
+	for _, r := range []string{askCommand, askFile, askPerms, askUserInput, askSecret, askMCPForm, askMCPURL, askMCP} {
+		f.Add([]byte(r), []byte(`"accept"`), uint8(0))
+		f.Add([]byte(r), []byte(`{"compat":"a","scope":["b"],"name":"é"}`), uint8(2))
+		f.Add([]byte(r), []byte(`{"action":"accept","answers":{},"permissions":{}}`), uint8(3))
+	}
+	f.Fuzz(func(t *testing.T, request, answer []byte, mode uint8) {
+		a := event.Answer{Decision: []string{"allow", "deny", "answer", "vendor"}[mode%4], Session: mode&4 != 0, Interrupt: mode&8 != 0, Vendor: answer}
+		if json.Unmarshal(answer, &a.Answers) != nil {
+			a.Answers = nil
+		}
+		for _, q := range dialect.AskRequests(request) {
+			line, err := dialect.AnswerLine(dialect.Codex, q, a)
+			if err != nil {
+				continue
+			}
+			checkLine(t, string(request), line)
+			f, ok := dialect.Parse(line)
+			m, rpc := f.RPC()
+			if !ok || !rpc || m.Kind != dialect.RPCResponse || m.Error != nil {
+				t.Fatalf("%q is no response", line)
+			}
+			if a.Decision == "deny" && (strings.Contains(string(m.Result), `"accept`) || len(m.Result.Get("permissions")) > 2 || len(m.Result.Get("answers")) > 2) {
+				t.Fatalf("a denial became %s", m.Result)
+			}
+		}
+	})
+}

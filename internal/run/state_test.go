@@ -510,7 +510,7 @@ func FuzzApply(f *testing.F) {
 }
 
 func BenchmarkApply(b *testing.B) {
-	for _, name := range []string{"cbc-2.163.0/workflow-live-partial", "claude-2.1.220/81-workflow-ok-partial"} {
+	for _, name := range []string{"cbc-2.163.0/workflow-live-partial", "claude-2.1.220/81-workflow-ok-partial", "codex-0.153.4/81-collab-v2"} {
 		c, err := capture.Load(name)
 		if err != nil {
 			b.Fatal(err)
