@@ -69,7 +69,7 @@ func TestEscalateCodex(t *testing.T) {
 
 	r = codexHost(t)
 	r.say(
-		codexItem("item/started", "U", `"type":"subAgentActivity","id":"c","kind":"started","agentThreadId":"A","agentPath":"/root/a"`), turnBegins("A", "V"),
+		codexItem("item/started", "U", `"type":"subAgentActivity","id":"c","kind":"started","agentThreadId":"A","agentPath":"/a"`), turnBegins("A", "V"),
 		codexItem("item/started", "U", codexCommand("bg", "inProgress")), turnEnds("T", "U", "completed"),
 	)
 	r.steady()

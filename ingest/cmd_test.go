@@ -407,6 +407,26 @@ func TestMessageCapture(t *testing.T) {
 	}
 }
 
+// So is that of a steer, whoever sent it.
+func TestSteerCapture(t *testing.T) {
+	r := session(t, cbc)
+	r.write(`{"type":"control_request","request_id":7,"request":{"subtype":"steer","content_blocks":[{"type":"text","text":"a private matter"}]}}` + "\n")
+	r.read()
+	r.say(`{"type":"control_response","response":{"subtype":"success","request_id":7,"response":{"steered":true}}}`)
+	id := r.command("steer", `{"content":"a private matter"}`)
+	r.say(respond(r.request().ID, `{"steered":true}`))
+	equal(t, "facts", r.final(id), []string{written, acked, settled})
+	out := r.exit(0)
+	for _, e := range r.await("exit", exited) {
+		if strings.Contains(string(e.Data), "a private matter") {
+			t.Errorf("it is on event %d: %s", e.Seq, e.Data)
+		}
+	}
+	if c := out.State.View().Counts; c.AcksUnknown != 0 {
+		t.Errorf("%d answers are strange", c.AcksUnknown)
+	}
+}
+
 // A message that the child has taken is awaited for as long as its turn takes.
 func TestMessagePatient(t *testing.T) {
 	r := session(t, claude)

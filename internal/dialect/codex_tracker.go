@@ -45,7 +45,7 @@ type Input struct {
 	Type    string // user, other
 	UUID    string // of a message
 	Session string // that it names
-	Request string // exact text of the request's id (codex)
+	Request string // exact text of the request's id (codex, and a steer)
 }
 
 // Input is what the last line, one of the host, is: the zero Input where it is no
@@ -58,7 +58,9 @@ func (t *Tracker) Input() Input {
 	in := Input{Type: "other", UUID: f.Get("uuid").Text(), Session: f.Get("session_id").Text()}
 	switch f.Type {
 	case typeControlRequest, typeControlResponse, typeControlCancel:
-		in.Control = true
+		if in.Control = f.Subtype != subSteer; !in.Control { // it holds what a person says
+			in.Request = string(f.ControlID())
+		}
 	case typeUser:
 		in.Type = typeUser
 	case "":

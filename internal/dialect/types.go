@@ -57,6 +57,7 @@ const (
 	typeReset           = "conversation_reset"
 	subInit             = "init"
 	subCanUseTool       = "can_use_tool"
+	subSteer            = "steer"
 )
 
 // known lists the types and subtypes that have a ce-type of their own: what was
