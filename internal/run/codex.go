@@ -158,6 +158,8 @@ func (s *State) codexNote(e *event.Event, m *dialect.RPC) {
 		s.threadInfo(m.Params.Get("thread"), m.Params)
 	case dialect.MethodThreadStatus:
 		s.threadStatus(e, s.threadOf(m), m.Params.Get("status").Get("type").Text())
+	case "thread/closed":
+		s.threadStatus(e, s.threadOf(m), "notLoaded")
 	case dialect.MethodTurnStarted:
 		s.turnStarted(e, m)
 	case dialect.MethodTurnCompleted:
