@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -72,7 +73,17 @@ func up(t *testing.T) *hub {
 func (h *hub) env() []string { return []string{"CBCAST_STATE_DIR=" + h.state} }
 
 // call makes a request and decodes the answer into v.
-func (h *hub) call(method, path string, body any, v any) int {
+func (h *hub) call(method, path string, body, v any) int {
+	h.t.Helper()
+	status := h.try(method, path, body, v)
+	if status >= 300 && status != http.StatusServiceUnavailable { // the relay says itself when it is not ready
+		h.t.Fatalf("%s %s: %d", method, path, status)
+	}
+	return status
+}
+
+// try is call where an error is an answer, too: v gets its body.
+func (h *hub) try(method, path string, body, v any) int {
 	h.t.Helper()
 	var r io.Reader
 	if body != nil {
@@ -99,16 +110,30 @@ func (h *hub) call(method, path string, body any, v any) int {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	if res.StatusCode == http.StatusServiceUnavailable {
-		return res.StatusCode // the relay says itself when it is not ready
+	if res.StatusCode >= 300 && res.StatusCode != http.StatusServiceUnavailable {
+		h.t.Logf("%s %s: %s\n%s", method, path, res.Status, b)
 	}
-	if res.StatusCode >= 300 {
-		h.t.Fatalf("%s %s: %s\n%s", method, path, res.Status, b)
+	if v == nil {
+		return res.StatusCode
 	}
 	if err := json.Unmarshal(b, v); err != nil {
 		h.t.Fatalf("%s %s: %v\n%s", method, path, err, b)
 	}
 	return res.StatusCode
+}
+
+// cbcast runs a command of cbcast on this hub and returns what it printed, and its
+// exit code.
+func (h *hub) cbcast(args ...string) (string, int) {
+	h.t.Helper()
+	cmd := exec.CommandContext(h.t.Context(), cbcast(), args...)
+	cmd.Env = append(h.env(), "HOME="+filepath.Dir(h.state))
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		h.t.Fatal(err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
 }
 
 // theRun waits until the registry has its one run and returns its id.

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cbcast/cbcast/internal/dialect"
 	"github.com/cbcast/cbcast/test/mockmodel"
 )
 
@@ -18,16 +17,6 @@ type scenario struct {
 	play    func(t *testing.T, m *model, a *agent)
 	facts   []string // of the wrapped command, as its run's events tell them
 	verdict string   // of the wrapped run
-}
-
-// An agent is a session with a way to interrupt it.
-type agent struct {
-	*session
-	interrupt func()
-	// settled waits until the command is done and checks its facts. Bare it does
-	// nothing.
-	settled func()
-	wrapped bool
 }
 
 func say(text string) mockmodel.Step  { return mockmodel.Step{Say: text} }
@@ -197,7 +186,7 @@ var scenarios = map[string]scenario{
 			m.await("at child", 2)
 			a.interrupt()
 			a.awaitTaskEnd()
-			if !a.wrapped {
+			if a.w == nil {
 				m.await("at again", 1)
 				a.interrupt() // wrapped, the edge does this by itself
 			}
@@ -228,7 +217,7 @@ func (s *session) initialize() {
 	s.t.Helper()
 	s.send(map[string]any{
 		"type": "control_request", "request_id": "init",
-		"request": map[string]any{"subtype": "initialize", "hooks": map[string]any{}, "capabilities": map[string]any{}},
+		"request": map[string]any{"subtype": "initialize", "hooks": map[string]any{}, "capabilities": map[string]any{"askUserQuestion": true}},
 	})
 	s.await("answer to initialize", is("control_response"))
 }
@@ -239,23 +228,9 @@ func TestInterruptBare(t *testing.T) {
 			t.Parallel()
 			m := newModel(t)
 			m.Add(sc.turns(m)...)
-			p := sc.agent(t, m)
-			s := start(t, p, append([]string{p.path}, p.args...))
-			s.initialize()
-			n := 0
-			a := &agent{session: s, settled: func() {}, interrupt: func() {
-				n++
-				line := dialect.Interrupt(p.dialect, "bare-"+string(rune('0'+n)), "", "the test says so")
-				if _, err := s.stdin.Write(line); err != nil {
-					t.Fatal(err)
-				}
-			}}
+			a := launch(t, m, sc.agent(t, m), false)
 			sc.play(t, m, a)
-			if p.dialect == dialect.CBC {
-				s.terminate() // it does not leave by itself once a workflow was live
-			} else {
-				s.exit()
-			}
+			a.leave()
 		})
 	}
 }

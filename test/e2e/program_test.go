@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -80,6 +79,7 @@ type program struct {
 	args    []string
 	env     []string // the whole environment
 	dir     string   // its working directory
+	asks    bool     // it asks before it uses a tool
 }
 
 // cli is the path of a fetched program.
@@ -106,58 +106,4 @@ func home(t *testing.T) (home, dir string) {
 		t.Fatal(err)
 	}
 	return home, dir
-}
-
-const path = "PATH=/usr/local/bin:/usr/bin:/bin"
-
-// claude is Claude Code on model m, on stream-json unless args say otherwise.
-func claude(t *testing.T, m *model, args ...string) program {
-	t.Helper()
-	home, dir := home(t)
-	if args == nil {
-		args = []string{"-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose"}
-	}
-	return program{
-		dialect: dialect.Claude, path: cli("claude"), dir: dir,
-		args: append(args, "--permission-mode", "bypassPermissions"),
-		env: []string{
-			path, "HOME=" + home, "TMPDIR=" + home, "CLAUDE_CODE_TMPDIR=" + home, "LANG=C.UTF-8", "TERM=dumb", "SHELL=/bin/bash",
-			"ANTHROPIC_API_KEY=sk-ant-dummy-not-a-key", "ANTHROPIC_BASE_URL=http://" + m.addr, "IS_SANDBOX=1",
-			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_TELEMETRY=1", "DISABLE_AUTOUPDATER=1",
-			"DISABLE_ERROR_REPORTING=1", "DISABLE_BUG_COMMAND=1",
-		},
-	}
-}
-
-// cbc is cbc on model m, on stream-json unless args say otherwise.
-func cbc(t *testing.T, m *model, args ...string) program {
-	t.Helper()
-	home, dir := home(t)
-	conf, err := json.Marshal(map[string]any{
-		"models": []map[string]any{{
-			"id": "mock-model", "name": "Mock", "vendor": "Local", "url": "http://" + m.addr + "/v1/chat/completions",
-			"apiKey": "dummy", "maxInputTokens": 200000, "maxOutputTokens": 8192, "supportsToolCall": true,
-		}},
-		"availableModels": []string{"mock-model"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(home, ".codebuddy"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(home, ".codebuddy", "models.json"), conf, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if args == nil {
-		args = []string{"--input-format", "stream-json", "--output-format", "stream-json", "--verbose"}
-	}
-	return program{
-		dialect: dialect.CBC, path: cli("cbc"), dir: dir,
-		args: append(args, "--model", "mock-model", "--setting-sources", "none", "--permission-mode", "bypassPermissions"),
-		env: []string{
-			path, "HOME=" + home, "TMPDIR=" + home, "LANG=C.UTF-8", "TERM=dumb", "SHELL=/bin/bash",
-			"CODEBUDDY_API_KEY=dummy", "CODEBUDDY_REMOTE_CONFIG_DISABLED=1", "DISABLE_AUTOUPDATER=1",
-		},
-	}
 }

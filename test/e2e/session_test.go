@@ -30,12 +30,28 @@ type frame struct {
 	Event             struct{ Type string }
 	Response, Request struct{ Subtype string }
 	WorkflowProgress  []any `json:"workflow_progress"`
+
+	// Of codex:
+	Method        string
+	ID            json.RawMessage
+	Result, Error json.RawMessage
+	Params        struct {
+		ThreadID string
+		Turn     struct{ ID, Status string }
+		Item     struct {
+			ID, Type, Status string
+			ExitCode         *int
+		}
+	}
 }
 
 // name is a short name for a frame: its type, subtype and what tells it apart.
 func (f *frame) name() string {
-	n := f.Type
-	for _, s := range []string{f.Subtype, f.Patch.Status, f.Status, f.TerminalReason, f.Event.Type} {
+	n := f.Type + f.Method
+	if n == "" {
+		n = "answer " + string(f.ID)
+	}
+	for _, s := range []string{f.Params.Item.Type, f.Params.Item.Status, f.Params.Turn.Status, f.Subtype, f.Patch.Status, f.Status, f.TerminalReason, f.Event.Type} {
 		if s != "" {
 			n += "/" + s
 		}
@@ -136,7 +152,12 @@ func (s *session) send(v any) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if _, err := s.stdin.Write(append(b, '\n')); err != nil {
+	s.write(append(b, '\n'))
+}
+
+func (s *session) write(line []byte) {
+	s.t.Helper()
+	if _, err := s.stdin.Write(line); err != nil {
 		s.t.Fatalf("write to the agent: %v", err)
 	}
 }

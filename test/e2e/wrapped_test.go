@@ -7,11 +7,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/cbcast/cbcast/internal/dialect"
 	cb "github.com/cbcast/cbcast/internal/event"
+	"github.com/cbcast/cbcast/internal/run"
 )
 
 // A wrapped interrupt is a POST to the relay. What the agent does is the same as
@@ -23,24 +24,15 @@ func TestInterruptWrapped(t *testing.T) {
 			t.Parallel()
 			m := newModel(t)
 			m.Add(sc.turns(m)...)
-			h := up(t)
-			p := sc.agent(t, m)
-			s := start(t, p, append([]string{cbcast(), "run", "--dialect", string(p.dialect), "--", p.path}, p.args...), h.env()...)
-			s.initialize()
-			run := h.theRun()
-			events := h.follow(run)
+			a := launch(t, m, sc.agent(t, m), true)
+			h, id, events := a.w.hub, a.w.run, a.w.events
 			var command string
-			a := &agent{session: s, wrapped: true, interrupt: func() {
-				command = h.interrupt(run)
-			}, settled: func() {
+			a.settled = func() {
+				events.await("interrupt", func(all []event) bool { command = firstCommand(all); return command != "" })
 				events.await("end of the command", func(all []event) bool { return ended(factsOf(all, command)) })
-			}}
-			sc.play(t, m, a)
-			if p.dialect == dialect.CBC {
-				s.terminate()
-			} else {
-				s.exit()
 			}
+			sc.play(t, m, a)
+			a.leave()
 			events.await("exit of the run", func(all []event) bool { return all[len(all)-1].Type == cb.TypeExited })
 
 			events.mu.Lock()
@@ -50,8 +42,8 @@ func TestInterruptWrapped(t *testing.T) {
 				t.Errorf("facts (-want +got):\n%s", d)
 			}
 			checkCommand(t, h, command, got)
-			checkState(t, h, run, sc.verdict)
-			checkHidden(t, s)
+			checkState(t, h, id, sc.verdict)
+			checkHidden(t, a.session)
 		})
 	}
 }
@@ -65,6 +57,17 @@ func (h *hub) interrupt(run string) string {
 		h.t.Fatal("the relay names no command")
 	}
 	return res.Command
+}
+
+// firstCommand is the id of the first command among a run's events.
+func firstCommand(all []event) string {
+	for _, e := range all {
+		var f cb.CommandFact
+		if e.Type == cb.TypeCommand && json.Unmarshal(e.Data, &f) == nil {
+			return f.Command
+		}
+	}
+	return ""
 }
 
 // factsOf are the facts of a command among the events of its run.
@@ -86,18 +89,33 @@ func ended(facts []string) bool {
 	return final && slices.Contains(facts, string(cb.Acked))
 }
 
-// A state is what the relay says of a run.
-type state struct {
-	State, Dialect string
-	Verdict        struct{ Verdict string }
-	Open           struct{ Turns, Tasks, Asks int }
+// show is what the relay says of a run.
+func (h *hub) show(id string) run.View {
+	h.t.Helper()
+	var doc struct{ State run.View }
+	h.call(http.MethodGet, "/v1/runs/"+id, nil, &doc)
+	return doc.State
 }
 
-func (h *hub) show(run string) state {
+// until waits until fits holds of what the relay says of a run, which it then
+// returns.
+func (h *hub) until(id, what string, fits func(*run.View) bool) run.View {
 	h.t.Helper()
-	var doc struct{ State state }
-	h.call(http.MethodGet, "/v1/runs/"+run, nil, &doc)
-	return doc.State
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(patience)
+	for {
+		v := h.show(id)
+		if fits(&v) {
+			return v
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			b, _ := json.MarshalIndent(v, "", " ")
+			h.t.Fatalf("no %s in %s:\n%s", what, patience, b)
+		}
+	}
 }
 
 // checkCommand compares what the relay says of one command.
@@ -114,10 +132,11 @@ func checkCommand(t *testing.T, h *hub, command string, facts []string) {
 	}
 }
 
-func checkState(t *testing.T, h *hub, run, verdict string) {
+func checkState(t *testing.T, h *hub, id, verdict string) {
 	t.Helper()
-	if st := h.show(run); st.Verdict.Verdict != verdict {
-		t.Errorf("the run is %s with the verdict %q, want %q", st.State, st.Verdict.Verdict, verdict)
+	v := h.until(id, "verdict", func(v *run.View) bool { return v.Verdict != nil })
+	if string(v.Verdict.Verdict) != verdict {
+		t.Errorf("the run is %s with the verdict %v, want %q", v.State, *v.Verdict, verdict)
 	}
 }
 

@@ -40,14 +40,14 @@ type Turn struct {
 // A Step is one of: words, a tool call, a gate.
 type Step struct {
 	Say   string        // streamed in pieces of 8 bytes
-	Pause time.Duration // between the pieces; see minPause
+	Pause time.Duration // after each piece, at least; see [Model.Pace]
 	Call  string        // name of a tool
 	Input any           // of the tool
 	Gate  string        // wait until the test opens it, or the client leaves
 }
 
-// minPause keeps cbc 2.117 from losing frames; it does with a model that answers
-// without any delay.
+// minPause keeps cbc from losing frames; it does with a model that answers without
+// any delay. See [Model.Pace].
 const minPause = 30 * time.Millisecond
 
 // Model is an http.Handler. Create it with New.
@@ -59,6 +59,7 @@ type Model struct {
 	gates   map[string]chan struct{}
 	log     []string
 	ids     int
+	pause   time.Duration
 }
 
 type turn struct {
@@ -70,7 +71,7 @@ type turn struct {
 // New returns a model that plays turns. It panics where a regular expression of
 // theirs is wrong.
 func New(turns ...Turn) *Model {
-	m := &Model{reached: map[string]int{}, changed: make(chan struct{}), gates: map[string]chan struct{}{}}
+	m := &Model{reached: map[string]int{}, changed: make(chan struct{}), gates: map[string]chan struct{}{}, pause: minPause}
 	m.Add(turns...)
 	return m
 }
@@ -86,6 +87,14 @@ func (m *Model) Add(turns ...Turn) {
 		}
 		m.turns = append(m.turns, p)
 	}
+}
+
+// Pace makes the model wait for d at least after each piece of text and each call.
+// cbc 2.117 needs the more the busier the machine is.
+func (m *Model) Pace(d time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pause = d
 }
 
 // Open lets everyone who waits at a gate, and who will, pass.
@@ -273,6 +282,9 @@ func (m *Model) answer(w http.ResponseWriter, r *http.Request, enc encoder, deco
 			calls = append(calls, c)
 			if req.Stream {
 				enc.call(c.id, c.name, c.input)
+				if m.sleep(r.Context(), s) != nil {
+					return
+				}
 			}
 		default:
 			text.WriteString(s.Say)
@@ -290,18 +302,28 @@ func (m *Model) answer(w http.ResponseWriter, r *http.Request, enc encoder, deco
 }
 
 func (m *Model) stream(ctx context.Context, enc encoder, s Step) error {
-	pause := time.NewTimer(max(s.Pause, minPause))
-	defer pause.Stop()
 	for rest := s.Say; rest != ""; {
 		n := min(8, len(rest))
 		enc.say(rest[:n])
 		rest = rest[n:]
-		select {
-		case <-pause.C:
-			pause.Reset(max(s.Pause, minPause))
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := m.sleep(ctx, s); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// sleep is the pause after a piece of a step.
+func (m *Model) sleep(ctx context.Context, s Step) error {
+	m.mu.Lock()
+	d := max(s.Pause, m.pause)
+	m.mu.Unlock()
+	pause := time.NewTimer(d)
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
