@@ -179,6 +179,7 @@ func TestAskIDs(t *testing.T) {
 		{event.Out, askTorn, "ask a7 opens ambiguous"},
 		{event.In, response(`"q1"`), "msg "},
 		{event.Out, `{"type":"control_request","request_id":"h","request":{"subtype":"hook_callback"}}`, "msg "},
+		{event.In, ask(`"of the host"`), "cmd "},
 	} {
 		c := tr.Classify(tt.stream, []byte(tt.line), false)
 		got := string(c.Kind) + " " + c.Ask

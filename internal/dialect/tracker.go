@@ -226,7 +226,7 @@ func (t *Tracker) follow(stream event.Stream, f *Frame, c *Class) {
 		if c.Kind == event.Ask {
 			c.Ambiguous = f.AmbiguousControl()
 			c.Ask, c.AskOpens = t.asks.opened(f.ControlID(), f.Subtype), true
-		} else if IsAsk(f.Subtype) {
+		} else if stream == event.Out && IsAsk(f.Subtype) {
 			c.Ambiguous = true // it has no id: nothing can answer it
 		}
 	case typeControlResponse:

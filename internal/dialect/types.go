@@ -195,10 +195,10 @@ func (t *Tracker) kindOf(stream event.Stream, f *Frame) event.Kind {
 		}
 	case typeControlRequest:
 		switch {
-		case IsAsk(f.Subtype) && f.Answerable():
-			return event.Ask
 		case stream == event.In:
 			return event.Cmd
+		case IsAsk(f.Subtype) && f.Answerable():
+			return event.Ask
 		}
 	case typeControlCancel:
 		return event.Ask

@@ -73,6 +73,7 @@ const (
 	maxInput     = 8 << 10
 	maxQuestions = 16
 	maxOptions   = 32
+	maxForm      = 32 << 10 // bytes of all options; further ones are left out
 )
 
 // newForm keeps a tool's input, if it is not too long.
@@ -98,6 +99,7 @@ func titleOf(tool string, input dialect.Value) string {
 
 // questionsOf reads the questions of an AskUserQuestion: their text is their id.
 func questionsOf(input dialect.Value) (list []AskQuestion) {
+	size := 0
 	for item := range input.Get("questions").Items {
 		if len(list) == maxQuestions {
 			break
@@ -108,10 +110,12 @@ func questionsOf(input dialect.Value) (list []AskQuestion) {
 		}
 		q.Text = q.ID
 		for o := range item.Get("options").Items {
-			if len(q.Options) == maxOptions {
+			if len(q.Options) == maxOptions || size > maxForm {
 				break
 			}
-			q.Options = append(q.Options, AskOption{clip(o.Get("label").Text(), maxText), clip(o.Get("description").Text(), maxText)})
+			opt := AskOption{clip(o.Get("label").Text(), maxText), clip(o.Get("description").Text(), maxText)}
+			size += len(opt.Label) + len(opt.Description)
+			q.Options = append(q.Options, opt)
 		}
 		list = append(list, q)
 	}
