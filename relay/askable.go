@@ -131,17 +131,11 @@ func fieldsOf(kind string, f *run.AskForm) (fields map[string]field, whole bool)
 	if kind != "elicitation" || len(f.Questions) > 0 {
 		return fields, whole
 	}
-	var schema struct {
-		Properties map[string]json.RawMessage `json:"properties"`
-		Required   []string                   `json:"required"`
+	form, ok := FormFields(f)
+	for _, x := range form {
+		fields[x.Name] = field{required: x.Required, form: true}
 	}
-	if json.Unmarshal(f.Input, &schema) != nil || schema.Properties == nil {
-		return fields, false
-	}
-	for name := range schema.Properties {
-		fields[name] = field{required: slices.Contains(schema.Required, name), form: true}
-	}
-	return fields, true
+	return fields, ok
 }
 
 // check says what is wrong with the form of an answer.

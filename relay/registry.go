@@ -202,7 +202,7 @@ func (g *registry) correct(ctx context.Context, i bus.RunInfo) error {
 		i.LastSeq = max(i.LastSeq, st.LastSeq())
 	})
 	i.State, i.Verdict, i.Sessions, i.Updated, i.Ended = s.State, s.Verdict, s.Sessions, s.Updated, s.Ended
-	i.WaitingFor, i.OpenAsks = s.Waiting, s.Asks
+	i.WaitingFor, i.OpenAsks, i.Resume = s.Waiting, s.Asks, s.Resume
 	i.Dialect, i.Versions = cmp.Or(s.Dialect, i.Dialect), s.Versions
 	if len(s.Commands) > 0 {
 		i.Capabilities = s.Commands

@@ -53,8 +53,9 @@ func (r *Relay) listRuns(w http.ResponseWriter, q *http.Request) *apiErr {
 		want := query.Get(param)
 		return want == "" || want == have
 	}
+	linked := r.reg.linked(query.Get("session"))
 	all := r.reg.list(func(i bus.RunInfo) bool {
-		return is("state", i.State) && is("waiting_for", i.WaitingFor) && is("tenant", i.Tenant) && is("dialect", i.Dialect) &&
+		return linked(i) && is("state", i.State) && is("waiting_for", i.WaitingFor) && is("tenant", i.Tenant) && is("dialect", i.Dialect) &&
 			(behind == nil || newer(i, *behind) > 0)
 	})
 	out := RunList{Runs: []RunEntry{}}

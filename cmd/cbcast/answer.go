@@ -161,24 +161,30 @@ func answersOf(v *run.AskView, words []string) (map[string]json.RawMessage, erro
 	if v.Form != nil {
 		questions = v.Form.Questions
 	}
-	fields := fieldNames(v.Form)
+	form, _ := relay.FormFields(v.Form)
 	answers := map[string]json.RawMessage{}
 	next := 0
 	for _, w := range words {
+		for next < len(questions) && answers[questions[next].ID] != nil {
+			next++
+		}
 		key, text, keyed := strings.Cut(w, "=")
 		at := slices.IndexFunc(questions, func(q run.AskQuestion) bool { return q.ID == key })
+		field := slices.IndexFunc(form, func(f relay.FormField) bool { return f.Name == key })
 		switch {
 		case keyed && key != "" && at >= 0:
-		case keyed && slices.Contains(fields, key):
-			answers[key] = fieldValue(v.Form, key, text)
+		case keyed && len(questions) == 0 && field >= 0:
+			if _, twice := answers[key]; twice {
+				return nil, fmt.Errorf("%q is answered twice", key)
+			}
+			answers[key] = fieldValue(form[field], text)
 			continue
 		case next < len(questions):
 			at, text = next, w
-			next++
 		case len(questions) > 0:
 			return nil, fmt.Errorf("ask %s has %d questions; %q is one answer too many", v.ID, len(questions), w)
 		default:
-			return nil, fmt.Errorf("ask %s has no question for %q%s", v.ID, w, listed(fields))
+			return nil, fmt.Errorf("ask %s has no question for %q%s", v.ID, w, listed(form))
 		}
 		q := questions[at]
 		if _, twice := answers[q.ID]; twice {
@@ -196,11 +202,15 @@ func answersOf(v *run.AskView, words []string) (map[string]json.RawMessage, erro
 	return answers, nil
 }
 
-func listed(fields []string) string {
-	if len(fields) == 0 {
+func listed(form []relay.FormField) string {
+	if len(form) == 0 {
 		return ""
 	}
-	return "; its fields are " + strings.Join(fields, ", ") + ", as FIELD=VALUE"
+	var names []string
+	for _, f := range form {
+		names = append(names, f.Name)
+	}
+	return "; its fields are " + strings.Join(names, ", ") + ", as FIELD=VALUE"
 }
 
 // choice is the answer to q that a person means by text.
@@ -234,17 +244,10 @@ func choice(q run.AskQuestion, text string) (json.RawMessage, error) {
 
 // fieldValue is the value of a form's field: a number or a truth where the form
 // wants one and the text is one.
-func fieldValue(f *run.AskForm, field, text string) json.RawMessage {
-	var schema struct {
-		Properties map[string]struct {
-			Type string `json:"type"`
-		} `json:"properties"`
-	}
-	_ = json.Unmarshal(f.Input, &schema) // then it is a text
-	var v any
-	switch schema.Properties[field].Type {
+func fieldValue(f relay.FormField, text string) json.RawMessage {
+	switch f.Type {
 	case "number", "integer", "boolean":
-		if json.Unmarshal([]byte(text), &v) == nil {
+		if json.Valid([]byte(text)) {
 			return json.RawMessage(text)
 		}
 	}

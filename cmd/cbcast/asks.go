@@ -201,17 +201,17 @@ func standing(v run.AskView) string {
 // printInput shows what a tool is to be called with, every byte of it: what is not
 // shown cannot be decided. Of a form it shows the fields.
 func printInput(b *bytes.Buffer, kind string, input json.RawMessage) {
-	fields := members(input)
-	if schema := formOf(input); kind == "elicitation" && schema.Properties != nil {
-		for _, m := range members(schema.Properties) {
-			fmt.Fprintf(b, "       %s=…  %s", printable(m.name), printable(string(m.value)))
-			if slices.Contains(schema.Required, m.name) {
+	if form, ok := relay.FormFields(&run.AskForm{Input: input}); kind == "elicitation" && ok {
+		for _, f := range form {
+			fmt.Fprintf(b, "       %s=…  %s", printable(f.Name), printable(string(f.Schema)))
+			if f.Required {
 				fmt.Fprint(b, "  (required)")
 			}
 			fmt.Fprintln(b)
 		}
 		return
 	}
+	fields := members(input)
 	if fields == nil && len(input) > 0 {
 		fmt.Fprintf(b, "       %s\n", printable(string(input)))
 	}
@@ -246,30 +246,4 @@ func members(object json.RawMessage) []member {
 		list = append(list, m)
 	}
 	return list
-}
-
-// A formSchema is the part of a form's schema that a person needs.
-type formSchema struct {
-	Properties json.RawMessage `json:"properties"`
-	Required   []string        `json:"required"`
-}
-
-func formOf(input json.RawMessage) formSchema {
-	var s formSchema
-	if json.Unmarshal(input, &s) != nil {
-		return formSchema{}
-	}
-	return s
-}
-
-// fieldNames lists the fields of a form that is asked for.
-func fieldNames(f *run.AskForm) []string {
-	if f == nil {
-		return nil
-	}
-	var names []string
-	for _, m := range members(formOf(f.Input).Properties) {
-		names = append(names, m.name)
-	}
-	return names
 }
