@@ -136,13 +136,12 @@ func (p *progress) turns(v run.View, now map[string]string) {
 	for i := range v.Turns {
 		t := &v.Turns[i]
 		name := fmt.Sprintf("turn %d", t.N)
-		if !p.changed(now, name, t.State) {
-			continue
-		}
+		changed := p.changed(now, name, t.State)
 		if _, known := p.said[name]; !known {
 			p.open(name)
 		}
-		if t.State != "done" {
+		p.plan(name, t.Phases, now)
+		if !changed || t.State != "done" {
 			continue
 		}
 		if p.group == name {
@@ -156,6 +155,15 @@ func (p *progress) turns(v run.View, now map[string]string) {
 			text += ", " + seconds(t.EndedAt.Sub(*t.StartedAt))
 		}
 		p.line(text)
+	}
+}
+
+// plan says which steps of a turn's plan have begun and ended.
+func (p *progress) plan(turn string, steps []run.PhaseView, now map[string]string) {
+	for _, ph := range steps {
+		if p.changed(now, fmt.Sprintf("%s phase %d", turn, ph.Index), ph.Title+" "+ph.Status) && ph.Status != "pending" {
+			p.line("phase " + short(ph.Title) + ": " + short(ph.Status))
+		}
 	}
 }
 
@@ -203,7 +211,7 @@ func (p *progress) ask(a *run.AskView, now map[string]string) {
 	case a.State == run.AskOpen:
 		text = fmt.Sprintf("waits for a person: %s (run %s, ask %s)", text, p.id, short(a.ID))
 	case a.Closed != nil:
-		text = fmt.Sprintf("ask %s: %s, %s", short(a.ID), short(a.Closed.Reason), short(a.Outcome))
+		text = fmt.Sprintf("ask %s: %s", short(a.ID), strings.Join(compact([]string{short(a.Closed.Reason), short(a.Outcome)}), ", "))
 	case a.Decided != nil:
 		text = fmt.Sprintf("ask %s: %s by %s", short(a.ID), short(a.Decided.Decision), short(a.Decided.By))
 	default:

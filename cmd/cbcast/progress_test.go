@@ -140,3 +140,24 @@ func TestProgressBound(t *testing.T) {
 		t.Errorf("%d lines", lines)
 	}
 }
+
+// Steps of Codex's plan are told as they begin and end; they have no ids.
+func TestProgressPlan(t *testing.T) {
+	p, _, stderr := newTestProgress("")
+	turn := run.TurnView{N: 1, State: "open", Phases: []run.PhaseView{{Title: "Read", Status: "inProgress"}, {Index: 1, Title: "Write", Status: "pending"}}}
+	p.show(run.View{Turns: []run.TurnView{turn}})
+	turn.Phases = []run.PhaseView{{Title: "Read", Status: "completed"}, {Index: 1, Title: "Write", Status: "inProgress"}}
+	v := run.View{Turns: []run.TurnView{turn}, Asks: []run.AskView{{ID: "a1", State: "closed", Closed: &run.AskEnd{Reason: "answered"}}}}
+	p.show(v)
+	p.show(v)
+	want := `cbcast: run r1 (claude)
+cbcast: turn 1
+cbcast: phase Read: inProgress
+cbcast: phase Read: completed
+cbcast: phase Write: inProgress
+cbcast: ask a1: answered
+`
+	if d := cmp.Diff(want, stderr.String()); d != "" {
+		t.Errorf("progress (-want +got):\n%s", d)
+	}
+}
