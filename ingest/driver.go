@@ -43,7 +43,7 @@ type Drive struct {
 const (
 	EndedTimeout = "timeout"
 	EndedIdle    = "max_idle"
-	endedNoExit  = "no_exit_after_eof"
+	EndedNoExit  = "no_exit_after_eof"
 )
 
 var (

@@ -134,7 +134,7 @@ func (d *driver) patience(open run.Open) time.Time {
 
 func (d *driver) signal(s syscall.Signal) {
 	if d.ended == "" {
-		d.ended = endedNoExit
+		d.ended = EndedNoExit
 	}
 	if err := d.p.Signal(s); err != nil {
 		d.rec.log.Debug("end the agent", "signal", s, "error", err)

@@ -396,7 +396,11 @@ func TestSessionLease(t *testing.T) {
 	equal(t, "conflict", one[event.Conflict](t, evs, event.TypeConflict), event.Conflict{Session: session, Run: first.run})
 	st := one[event.Started](t, evs, event.TypeStarted)
 	equal(t, "resume", st.Resume, &event.Resume{Session: session})
-	second.exit(0)
+	equal(t, "shown", second.exit(0).State.View().Resume, &event.Resume{Session: session})
+	info, err := w.bus.Run(t.Context(), second.run)
+	if err != nil || info.Resume == nil || info.Resume.Session != session {
+		t.Errorf("registry: %+v %v", info.Resume, err)
+	}
 
 	first.say(claude.init(), claude.text("x"), claude.result())
 	first.eof()

@@ -219,6 +219,7 @@ func (s *shipper) info(ctx context.Context, b *bus.Bus) bus.RunInfo {
 func describe(st *run.State, i *bus.RunInfo) {
 	v := st.Summary()
 	i.Dialect, i.State, i.Verdict, i.Sessions = v.Dialect, v.State, v.Verdict, v.Sessions
+	i.Resume = v.Resume
 	i.WaitingFor, i.OpenAsks = v.Waiting, v.Asks
 	i.Capabilities, i.Versions, i.Abilities = v.Commands, v.Versions, v.Capabilities
 	i.Updated, i.Ended = time.Now(), v.Ended

@@ -11,7 +11,7 @@ import (
 )
 
 // A conversation is found by each id it ever had, the one that was asked for and
-// those that were seen (case 067); another tenant's is not.
+// those that were seen (case 067); runs of another tenant are not linked to them.
 func TestLinked(t *testing.T) {
 	g := &registry{runs: map[string]bus.RunInfo{}}
 	add := func(tenant, run string, resume *event.Resume, sessions ...string) {

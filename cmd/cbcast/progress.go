@@ -276,6 +276,9 @@ func (p *progress) end(out ingest.Outcome, code int) {
 	if v.Usage.CostUSD > 0 {
 		text += fmt.Sprintf(", $%.4f", v.Usage.CostUSD)
 	}
+	if out.Ended == ingest.EndedNoExit {
+		p.line("the agent did not leave when its stdin was closed, and was ended")
+	}
 	p.line(fmt.Sprintf("%s, exit code %d", text, code))
 	if !out.Shipped {
 		p.line("not all events are on the bus; cbcast flush ships the rest")

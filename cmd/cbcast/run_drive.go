@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 	"github.com/cbcast/cbcast/internal/bus"
 	"github.com/cbcast/cbcast/internal/dialect"
 	"github.com/cbcast/cbcast/internal/event"
+	"github.com/cbcast/cbcast/internal/run"
 )
 
 // exitTimeout is the exit code of a run that a limit ended.
@@ -240,7 +240,7 @@ func (a *app) lookUp(ctx context.Context, st *station, id string, name dialect.N
 	}
 	d.Resume.Run = info.Run
 	if name == dialect.Codex {
-		sandboxOf(ctx, b, info, d)
+		sandboxOf(ctx, b, info, d, say)
 	}
 	return nil
 }
@@ -265,17 +265,25 @@ func lastOf(ctx context.Context, b *bus.Bus, session string, name dialect.Name) 
 	return last, err
 }
 
-// sandboxOf takes the sandbox of an earlier run of a thread from its first event:
-// codex forgets it.
-func sandboxOf(ctx context.Context, b *bus.Bus, info bus.RunInfo, d *ingest.Drive) {
-	e, _, err := b.FirstKept(ctx, info.Ref())
-	if err != nil || e.Type != event.TypeStarted {
+// maxFolded bounds the events that are read to learn a thread's sandbox: it is
+// said when the thread begins.
+const maxFolded = 2000
+
+// sandboxOf takes the sandbox of a thread from an earlier run of it: codex keeps
+// its model and approval policy, and forgets that.
+func sandboxOf(ctx context.Context, b *bus.Bus, info bus.RunInfo, d *ingest.Drive, say func(string)) {
+	st := run.New(info.Run)
+	for e, err := range b.History(ctx, info.Ref(), 0) {
+		if err != nil || e.Seq > maxFolded {
+			break
+		}
+		st.Apply(e)
+	}
+	if d.Sandbox = st.View().Sandbox; d.Sandbox == "" {
+		say("the sandbox of run " + info.Run + " is not known; without --sandbox codex takes its default")
 		return
 	}
-	var s event.Started
-	if json.Unmarshal(e.Data, &s) == nil {
-		d.Sandbox, d.Approval = s.Sandbox, s.Approval
-	}
+	say("sandbox " + d.Sandbox + ", as in run " + info.Run)
 }
 
 // showPlan prints what would be started and written.

@@ -23,6 +23,9 @@ type RunInfo struct {
 	Dialect   string   `json:"dialect,omitempty"`
 	Name      string   `json:"name,omitempty"`
 	Sessions  []string `json:"sessions,omitempty"` // the main one first
+	// Resume is what the run was told to go on with. It stands beside Sessions: a
+	// child may give the conversation another id.
+	Resume *event.Resume `json:"resume,omitempty"`
 
 	State string `json:"state,omitempty"`
 	// WaitingFor is approval or input while State is waiting, resume where the run

@@ -30,6 +30,7 @@ func (s *State) View() View {
 		Warnings: slices.Clone(s.warnings),
 		Sessions: []SessionView{}, Turns: []TurnView{}, Tasks: []TaskView{},
 	}
+	v.Resume = s.resume()
 	if s.codex != nil {
 		v.Sandbox = s.codex.sandbox
 	}

@@ -83,6 +83,15 @@ func (s *State) applyStarted(e *event.Event) {
 	}
 }
 
+// resume is what the run was told to go on with, as it is shown.
+func (s *State) resume() *event.Resume {
+	r := s.started.Resume
+	if r == nil {
+		return nil
+	}
+	return &event.Resume{Session: boundID(r.Session), Run: boundID(r.Run), Fork: r.Fork}
+}
+
 func (s *State) applyExited(e *event.Event) {
 	var d event.Exited
 	if s.exit != nil || json.Unmarshal(e.Data, &d) != nil {
@@ -309,6 +318,7 @@ type Summary struct {
 	Asks     int               // that are open then
 	Verdict  string            // "" while the run lives
 	Sessions []string          // the main one first
+	Resume   *event.Resume     // what it was told to go on with, nil for nothing
 	Updated  time.Time         // of the last event
 	Ended    time.Time         // zero while the run lives
 	Versions map[string]string // cbcast, child
@@ -320,7 +330,7 @@ type Summary struct {
 // Summary returns the short form of the state.
 func (s *State) Summary() Summary {
 	v := Summary{
-		Dialect: string(s.dialect), State: s.Phase(), Sessions: s.Sessions(), Updated: s.now,
+		Dialect: string(s.dialect), State: s.Phase(), Sessions: s.Sessions(), Resume: s.resume(), Updated: s.now,
 		Versions: s.versions(), Commands: s.obeys(),
 		Capabilities: s.Capabilities(),
 	}

@@ -27,6 +27,9 @@ type View struct {
 
 	Session  string        `json:"session,omitempty"` // the main one
 	Sessions []SessionView `json:"sessions"`
+	// Resume is the conversation that the run was told to go on with. Its id need
+	// not be among Sessions.
+	Resume *event.Resume `json:"resume,omitempty"`
 
 	Versions map[string]string `json:"versions,omitempty"` // cbcast, child
 	Host     string            `json:"host,omitempty"`
