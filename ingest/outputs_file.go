@@ -28,7 +28,7 @@ const (
 	outputOutside  = "outside"     // not in the directory of the child's own task
 	outputLink     = "link"        // a symbolic link on the way, or a hard link
 	outputKind     = "not_regular" // a directory, FIFO, socket or device
-	outputOwner    = "owner"       // another user's, or in a directory that others can write to
+	outputOwner    = "owner"       // another user's, or in a directory that everybody can write to
 	outputGone     = "gone"        // nothing is there
 	outputNoAccess = "unreadable"
 	outputLimit    = "run_limit" // this run has published its share
@@ -71,7 +71,7 @@ func below(dir, own, path string) ([]string, bool) {
 
 // openOutput opens the file that parts name below own in the directory temp. temp
 // comes from the child's environment and is followed wherever it leads; below it
-// every directory must be this user's, closed to others' writing and no link, and
+// every directory must be this user's, not everybody's to write to and no link, and
 // the file a regular one of this user with one name only. Nothing else is opened.
 func openOutput(temp, own string, parts []string) (*os.File, os.FileInfo, error) {
 	const dirFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
@@ -92,7 +92,7 @@ func openOutput(temp, own string, parts []string) (*os.File, os.FileInfo, error)
 		if err := unix.Fstat(fd, &st); err != nil {
 			return nil, nil, openError(err)
 		}
-		if int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
+		if int(st.Uid) != os.Geteuid() || st.Mode&0o002 != 0 {
 			return nil, nil, &outputError{outputOwner, nil}
 		}
 	}
@@ -134,7 +134,7 @@ func dirError(fd int, d string, err error) error {
 
 func plainFile(st *unix.Stat_t) error {
 	switch {
-	case st.Mode&unix.S_IFMT == unix.S_IFLNK, st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink != 1:
+	case st.Mode&unix.S_IFMT == unix.S_IFLNK, st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink > 1:
 		return &outputError{outputLink, nil}
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
 		return &outputError{outputKind, nil}

@@ -102,6 +102,10 @@ func TestOpenOutput(t *testing.T) {
 			write(t, file)
 			must(t, os.Chmod(dir, 0o777))
 		}, outputOwner, false},
+		{"directory of a shared group", func(t *testing.T, _, dir, file string) {
+			write(t, file)
+			must(t, os.Chmod(dir, 0o775)) // umask 002
+		}, "", false},
 		{"file in the way of a directory", func(t *testing.T, _, dir, _ string) {
 			must(t, os.RemoveAll(dir))
 			write(t, dir)
