@@ -107,6 +107,7 @@ func (d *Drive) planStream(argv []string, needs []need) ([]string, error) {
 		return nil, conflict("--resume is given twice, to cbcast and to the agent")
 	default:
 		out = append(out, "--resume", d.Resume.Session)
+		d.Resume.Fork = slices.Contains(argv, "--fork-session")
 	}
 	return out, nil
 }

@@ -230,7 +230,7 @@ func TestDriveEnd(t *testing.T) {
 					if synctest.Wait(); p.finished {
 						break
 					}
-					time.Sleep(time.Second)
+					<-time.After(time.Second)
 					note()
 				}
 				got := end()
@@ -245,5 +245,5 @@ func TestDriveEnd(t *testing.T) {
 
 // step lets a second of the bubble's clock pass, or what is left until at.
 func step(start time.Time, at time.Duration) {
-	time.Sleep(min(time.Second, at-time.Since(start)))
+	<-time.After(min(time.Second, at-time.Since(start)))
 }

@@ -141,7 +141,7 @@ func (r *recorder) session() string {
 
 // say tells the person who started the run something.
 func (e *edge) say(text string) {
-	e.log.Info(text)
+	e.log.Info("session", "note", text)
 	if e.o.Say != nil {
 		e.o.Say(text)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -346,7 +347,7 @@ func (p *progress) guard(stderr *os.File) (f *os.File, wait func()) {
 				_, _ = io.WriteString(p.w, harmless.Replace(strings.ReplaceAll(string(line), "\r", " ")))
 				p.mu.Unlock()
 			}
-			if err != nil && err != bufio.ErrBufferFull {
+			if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 				return
 			}
 		}

@@ -138,6 +138,7 @@ func (a *app) drive(ctx context.Context, o runOptions) error {
 	}
 	opt.Dialect, opt.Drive, opt.Say = name, d, pr.say
 	opt.Stdin, opt.Stdout, opt.Stderr = nil, file(a.io.out), file(a.io.err)
+	opt.Terminal = terminal(a.io.in)
 	if pr.output != outputStream {
 		opt.Stdout = nil
 	}
