@@ -21,6 +21,7 @@ type codexState struct {
 	order   []*thread // as first seen
 	asks    []*codexAsk
 	sandbox string
+	noEnds  bool // the host does not want to be told of the end of a turn
 }
 
 // thread is one conversation: the host's own, or a sub-agent's. Codex announces a

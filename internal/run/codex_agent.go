@@ -110,17 +110,36 @@ func (s *State) agentRests(e *event.Event, t *thread, status string) {
 }
 
 // threadStatus reads a thread's status. One that is not loaded any more does
-// nothing, whatever was said of its turn.
+// nothing, whatever was said of its turn. One that rests has ended its turn; that
+// is told right after, unless the host asked not to be.
 func (s *State) threadStatus(e *event.Event, t *thread, status string) {
-	if t == nil || status != "notLoaded" {
+	if t == nil {
 		return
 	}
-	if t.turn != nil {
-		s.turnOver(e, t, "")
-	}
-	if k := t.task; k != nil && !k.ended {
-		k.end("stopped", e.Seq, s.now, true)
-		s.codexTaskOver(e.Seq, k, nil)
+	switch status {
+	case "idle":
+		if t.turn == nil || !s.cx().noEnds {
+			return
+		}
+		status = "completed"
+		for _, in := range s.interrupts {
+			if in.codexTurn == t.turn.id {
+				status = "interrupted"
+			}
+		}
+		s.turnOver(e, t, status)
+	case "systemError":
+		if t.turn != nil && s.cx().noEnds {
+			s.turnOver(e, t, "failed")
+		}
+	case "notLoaded":
+		if t.turn != nil {
+			s.turnOver(e, t, "")
+		}
+		if k := t.task; k != nil && !k.ended {
+			k.end("stopped", e.Seq, s.now, true)
+			s.codexTaskOver(e.Seq, k, nil)
+		}
 	}
 }
 

@@ -247,6 +247,11 @@ func (s *State) codexIn(e *event.Event, m *dialect.RPC) {
 		}
 	case dialect.MethodTerminate:
 		in.What, in.Task = "stop_task", s.commandOf(m)
+	case dialect.MethodInitialize:
+		for v := range m.Params.Get("capabilities").Get("optOutNotificationMethods").Items {
+			s.cx().noEnds = s.cx().noEnds || v.Text() == dialect.MethodTurnCompleted
+		}
+		return
 	default:
 		return
 	}
