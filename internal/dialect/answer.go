@@ -106,9 +106,10 @@ func (q *AskRequest) Class() string {
 }
 
 // DenialEnds reports whether a denial of a Codex request can end the turn by
-// itself. Permissions and questions have no word for that.
+// itself. Permissions and questions have no word for that, and the turn goes on
+// after the cancel of a form or of an MCP call.
 func DenialEnds(method string) bool {
-	return method != MethodPermissionsApproval && method != MethodUserInput
+	return method == MethodCommandApproval || method == MethodFileApproval
 }
 
 // AnswerLine returns the line, with its LF, that answers q in the strict form of

@@ -11,7 +11,7 @@ import (
 
 // codexAnswer returns the line that answers a request of Codex. method and id are
 // those of the request, id with its JSON type. Codex takes no message and no other
-// input; where it has no decision that also ends the turn (permissions, questions)
+// input; where it has no decision that also ends the turn, see [DenialEnds],
 // a.Interrupt asks the caller to send [CodexInterrupt], too.
 func codexAnswer(method string, id, params Value, a event.Answer) ([]byte, error) {
 	if len(rpcID(id)) == 0 {

@@ -153,6 +153,21 @@ func TestCodexAnswers(t *testing.T) {
 	}
 }
 
+// Case 066: an answer has the id as asked, with its JSON type.
+func TestCase066AnswersKeepTheId(t *testing.T) {
+	for _, id := range []string{`0`, `""`, `"7"`, `7`, `-1`, `"a\"b"`} {
+		got, err := codexAnswer(strings.Replace(askCommand, `"id":0`, `"id":`+id, 1), event.Answer{Decision: "deny"})
+		if want := `{"id":` + id + `,"result":{"decision":"decline"}}` + "\n"; err != nil || got != want {
+			t.Errorf("%s: %q %v", id, got, err)
+		}
+	}
+	for _, id := range []string{`null`, `1.5`, `[1]`, `{}`, `true`} {
+		if got, err := codexAnswer(strings.Replace(askCommand, `"id":0`, `"id":`+id, 1), event.Answer{Decision: "deny"}); err == nil {
+			t.Errorf("%s: %q", id, got)
+		}
+	}
+}
+
 // What is missing never becomes a yes, and what Codex does not know is not sent.
 func TestCodexBadAnswers(t *testing.T) {
 	vendor := func(v string) event.Answer { return event.Answer{Decision: "vendor", Vendor: json.RawMessage(v)} }

@@ -192,9 +192,9 @@ func codexDecision(a *ask, m *dialect.RPC) (decision string, cancel bool) {
 		}
 		return event.Deny, false
 	case dialect.MethodElicitation:
-		switch action := r.Get("action").Text(); {
-		case action != "accept":
-			return event.Deny, action == "cancel"
+		switch { // the turn goes on after a cancel, too
+		case r.Get("action").Text() != "accept":
+			return event.Deny, false
 		case a.Class == Question:
 			return event.Answers, false
 		}

@@ -52,6 +52,15 @@ func TestCodexAsks(t *testing.T) {
 		},
 		{"answered, but the interrupt was first", append(one[:2:2], `> {"id":9,"method":"turn/interrupt","params":{"threadId":"T","turnId":"U"}}`, `> {"id":0,"result":{"decision":"accept"}}`,
 			`{"id":9,"result":{}}`, cut, resolved("T", "0")), "idle a1=closed/cleared/none"},
+		{
+			"cancel of an MCP call",
+			[]string{
+				itemBegins("T", "U", `"type":"mcpToolCall","id":"m","server":"s","tool":"t","status":"inProgress"`),
+				`{"method":"mcpServer/elicitation/request","id":0,"params":{"threadId":"T","turnId":"U","serverName":"s","_meta":{"codex_approval_kind":"mcp_tool_call"},"message":"Allow?"}}`,
+				`> {"id":0,"result":{"action":"cancel","content":null}}`, resolved("T", "0"), itemEnds("T", "U", `"type":"mcpToolCall","id":"m","status":"failed"`), end,
+			},
+			"idle a1=closed/answered_local/denied",
+		},
 		{"nobody answered and it resolved", append(one[:2:2], resolved("T", "0")), "working a1=closed/withdrawn/none"},
 		{"an amendment allows", append(one[:2:2], `> {"id":0,"result":{"decision":{"acceptWithExecpolicyAmendment":{"execpolicy_amendment":["make"]}}}}`, resolved("T", "0"),
 			itemEnds("T", "U", command("i", "failed")), end), "idle a1=closed/answered_local/failed"},
