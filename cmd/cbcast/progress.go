@@ -232,7 +232,7 @@ func (p *progress) open(name string) {
 	case ciGitHub:
 		fmt.Fprintf(p.w, "::group::%s\n", commandData(name))
 	case ciGitLab:
-		fmt.Fprintf(p.w, "\x1b[0Ksection_start:%d:%s[collapsed=true]\r\x1b[0K%s\n", p.now().Unix(), section(name), name)
+		fmt.Fprintf(p.w, "\x1b[0Ksection_start:%d:%s[collapsed=true]\r\x1b[0K%s\n", p.now().Unix(), p.section(name), name)
 	default:
 		p.line(name)
 	}
@@ -246,7 +246,7 @@ func (p *progress) close() {
 	case ciGitHub:
 		fmt.Fprintln(p.w, "::endgroup::")
 	case ciGitLab:
-		fmt.Fprintf(p.w, "\x1b[0Ksection_end:%d:%s\r\x1b[0K\n", p.now().Unix(), section(p.group))
+		fmt.Fprintf(p.w, "\x1b[0Ksection_end:%d:%s\r\x1b[0K\n", p.now().Unix(), p.section(p.group))
 	}
 	p.group = ""
 }
@@ -256,8 +256,10 @@ func commandData(s string) string {
 	return strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A").Replace(s)
 }
 
-// section is a name as GitLab allows it for a section.
-func section(name string) string { return "cbcast_" + strings.ReplaceAll(name, " ", "_") }
+// section is a name as GitLab allows it for a section; a job may have several runs.
+func (p *progress) section(name string) string {
+	return "cbcast_" + p.id[max(0, len(p.id)-8):] + "_" + strings.ReplaceAll(name, " ", "_")
+}
 
 // end prints how the run ended, and its answer where the agent's own lines do not
 // go to stdout.
