@@ -47,8 +47,9 @@ type Config struct {
 	// Policy is a file of JSON that says which asks are decided without a person,
 	// and what becomes of one that nobody answers. "" is none.
 	Policy string `env:"POLICY"`
-	// StallAfter is the silence inside a turn after which a watchdog says so
-	// once, as a fact; it does nothing else. 0 turns it off.
+	// StallAfter is the silence inside a turn, and the time that an ask is open,
+	// after which a watchdog says so once, as a fact; it does nothing else. 0
+	// turns it off.
 	StallAfter time.Duration `env:"STALL_AFTER" envDefault:"10m"`
 	// Escalate are the times that the first three rungs of an escalation may take:
 	// the interrupt, stop_task, SIGTERM. Empty are those that the agent needs.

@@ -18,6 +18,8 @@ var killStep = 5 * time.Second // shortened by tests
 const (
 	stalledExit = "no_exit_after_end"
 	stalledTurn = "silent_turn"
+	stalledAsk  = "open_ask"
+	streamShut  = "stream_closed"
 )
 
 // endedAfterResult is what [event.Exited] says of a child that a watchdog ended.
@@ -31,8 +33,8 @@ type endable interface {
 }
 
 // A watchdog states what takes too long. It acts in one case only, and only when
-// it was asked to: a one-shot child that stays after its result. None of it
-// happens while an ask is open: a person may take as long as a person takes.
+// it was asked to: a one-shot child that stays after its result. While an ask is
+// open it says nothing but that, once: a person may take as long as a person takes.
 type watchdog struct {
 	rec        *recorder
 	p          endable
@@ -43,6 +45,9 @@ type watchdog struct {
 	wg         sync.WaitGroup
 	cancel     context.CancelFunc
 	ended      string // what of ours ended the child; read after wg
+
+	asked uint64 // place of the last ask that was said to be open
+	shut  bool   // it was said that the child's stdin is closed
 }
 
 func newWatchdog(rec *recorder, p endable, o *Options) *watchdog {
@@ -68,6 +73,7 @@ func (w *watchdog) stop() string {
 // run looks again after each recorded line.
 func (w *watchdog) run(ctx context.Context) {
 	for {
+		w.denied()
 		after, what := w.next()
 		switch w.wait(ctx, after) {
 		case waitOver:
@@ -75,6 +81,10 @@ func (w *watchdog) run(ctx context.Context) {
 		case waitLine:
 			continue
 		case waitSilent:
+		}
+		if what == stalledAsk {
+			w.askOpen()
+			continue
 		}
 		w.rec.fact(event.TypeStalled, event.Life, event.Stalled{What: what, Seconds: int(after.Seconds())})
 		if what == stalledExit && w.afterEnd > 0 && w.end(ctx) {
@@ -122,6 +132,11 @@ func (w *watchdog) next() (time.Duration, string) {
 	st := w.rec.state
 	open := st.Open()
 	switch {
+	case open.Asks > 0 && w.stallAfter > 0:
+		if _, _, opened, ok := st.OpenAskAfter(w.asked); ok {
+			return max(1, time.Until(opened.Add(w.stallAfter))), stalledAsk
+		}
+		return 0, ""
 	case w.mute || open.Asks > 0:
 		return 0, ""
 	case w.oneShot && !open.Any() && st.TurnsEnded() > 0:
@@ -133,6 +148,33 @@ func (w *watchdog) next() (time.Duration, string) {
 		return w.stallAfter, stalledTurn
 	}
 	return 0, ""
+}
+
+// askOpen says of the next ask that is open for too long that it is.
+func (w *watchdog) askOpen() {
+	w.rec.mu.Lock()
+	defer w.rec.mu.Unlock()
+	id, seq, opened, ok := w.rec.state.OpenAskAfter(w.asked)
+	now := time.Now()
+	if !ok || now.Sub(opened) < w.stallAfter {
+		return // it was answered meanwhile
+	}
+	w.asked = seq
+	w.rec.factLocked(now, event.TypeStalled, event.Life, event.Stalled{
+		What: stalledAsk, Seconds: int(now.Sub(opened).Seconds()), Ask: id,
+	}, true)
+}
+
+// denied says once that the child has nobody to ask any more: its stdin is
+// closed, and it takes that for a no to whatever it wants to do.
+func (w *watchdog) denied() {
+	w.rec.mu.Lock()
+	defer w.rec.mu.Unlock()
+	if w.shut || !w.rec.state.StreamClosed() {
+		return
+	}
+	w.shut = true
+	w.rec.factLocked(time.Now(), event.TypeStalled, event.Life, event.Stalled{What: streamShut}, true)
 }
 
 // end makes the child leave, step by step. It gives up, and reports false, when

@@ -56,6 +56,10 @@ func (l *leaver) do(what string) {
 	}
 }
 
+// streamClosed is what Claude Code says of a call that it cannot ask for any more.
+const streamClosed = `{"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"t9","is_error":true,` +
+	`"content":"Tool permission request failed: Error: Stream closed"}]},"session_id":"s-main","uuid":"u9"}`
+
 // A watchdog states each silence once, at its time, and none while an ask is
 // open. Only after a one-shot run's result, and only if it was told to, does it
 // end the child.
@@ -84,7 +88,15 @@ func TestWatchdog(t *testing.T) {
 			want:  []string{"silent_turn 10m0s", "silent_turn 30m0s"},
 		},
 		{name: "idle", args: stream, lines: []said{{0, claude.text("x")}, {0, claude.result()}}},
-		{name: "an ask is open", args: stream, lines: []said{{0, claude.text("x")}, {0, permission}}},
+		{
+			name: "an ask is open", args: stream, lines: []said{{0, claude.text("x")}, {time.Minute, permission}, {5 * time.Minute, claude.text("y")}},
+			want: []string{"open_ask a1 11m0s"},
+		},
+		{
+			name: "denied because stdin is closed", args: stream,
+			lines: []said{{0, claude.text("x")}, {time.Minute, streamClosed}, {2 * time.Minute, streamClosed}, {3 * time.Minute, claude.result()}},
+			want:  []string{"stream_closed 1m0s"}, // at the first, not at each
+		},
 		{
 			name: "only a task is open", args: stream,
 			lines: []said{{0, claude.text("x")}, {0, claude.started("w", "local_workflow")}, {0, claude.result()}},
@@ -111,7 +123,7 @@ func TestWatchdog(t *testing.T) {
 		{
 			name: "begins again", args: oneShot, kill: 10 * time.Second,
 			lines: []said{{0, claude.text("x")}, {0, claude.result()}, {12 * time.Second, claude.text("woken")}, {13 * time.Second, permission}},
-			want:  []string{"no_exit_after_end 10s", "eof 10s"},
+			want:  []string{"no_exit_after_end 10s", "open_ask a1 10m13s", "eof 10s"},
 		},
 	}
 	for _, tt := range tests {
@@ -136,6 +148,9 @@ func TestWatchdog(t *testing.T) {
 				for _, e := range kept(t, root, w.Run()) {
 					var d event.Stalled
 					if e.Type == event.TypeStalled && json.Unmarshal(e.Data, &d) == nil {
+						if d.Ask != "" {
+							d.What += " " + d.Ask
+						}
 						got = append(got, d.What+" "+e.Time.Sub(l.start).String())
 					}
 				}

@@ -146,8 +146,11 @@ type CommandFact struct {
 
 // Stalled is the data of [TypeStalled], a watchdog's observation.
 type Stalled struct {
-	What    string `json:"what"` // no_exit_after_end, silent_turn
+	// What is no_exit_after_end, silent_turn, open_ask (nobody has answered), or
+	// stream_closed (the agent was denied because its stdin is closed).
+	What    string `json:"what"`
 	Seconds int    `json:"seconds"`
+	Ask     string `json:"ask,omitempty"`
 }
 
 // CommandArgs is the data of a command, [TypeCmd]; which fields count depends on

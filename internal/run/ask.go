@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/cbcast/cbcast/internal/dialect"
 	"github.com/cbcast/cbcast/internal/event"
@@ -289,6 +290,17 @@ func (s *State) Asks() []AskView {
 		list = append(list, s.askView(a))
 	}
 	return list
+}
+
+// OpenAskAfter returns the first open ask that was asked behind seq: its id,
+// place and time. ok is false where there is none.
+func (s *State) OpenAskAfter(seq uint64) (id string, at uint64, opened time.Time, ok bool) {
+	for _, a := range s.asks {
+		if a.open() && a.OpenedSeq > seq && a.OpenedAt != nil {
+			return a.ID, a.OpenedSeq, *a.OpenedAt, true
+		}
+	}
+	return "", 0, time.Time{}, false
 }
 
 // AsksClosed counts the asks that have closed so far.

@@ -1,6 +1,8 @@
 package run
 
 import (
+	"bytes"
+
 	"github.com/cbcast/cbcast/internal/dialect"
 	"github.com/cbcast/cbcast/internal/event"
 )
@@ -70,6 +72,7 @@ func (s *State) user(e *event.Event, f *dialect.Frame) {
 		}
 		results++
 		s.questionResult(item)
+		s.streamClosed(e.Seq, item)
 		s.askToolResult(boundID(item.Get("tool_use_id").Text()), item.Get("is_error").True(), e.Seq)
 		if s.dialect != dialect.CBC {
 			continue
@@ -85,6 +88,21 @@ func (s *State) user(e *event.Event, f *dialect.Frame) {
 		s.spoke(e.Seq, e.Session, parent)
 	}
 }
+
+// streamClosed looks for a call that was denied because the agent's stdin is
+// closed (Claude Code: "Stream closed"): from then on it denies whatever it would
+// ask. Only the first one is noted.
+func (s *State) streamClosed(seq uint64, item dialect.Value) {
+	if s.shut || len(item) > 1<<10 || !item.Get("is_error").True() || !bytes.Contains(item.Get("content"), []byte("Stream closed")) {
+		return
+	}
+	s.shut = true
+	s.warn(seq, "stream_closed", "the agent cannot ask any more: its stdin is closed, and every call that needs leave is denied")
+}
+
+// StreamClosed reports whether the agent was denied a call because its stdin is
+// closed.
+func (s *State) StreamClosed() bool { return s.shut }
 
 // joinAgent links a background Agent of CodeBuddy to the call that started it.
 func (s *State) joinAgent(id, call string) {

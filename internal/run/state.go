@@ -84,6 +84,8 @@ type State struct {
 	noRewind    bool              // the child keeps no files to go back to
 	lacks       map[string]string // commands that the child said it does not know, and how
 
+	shut bool // the agent was denied a call because its stdin is closed
+
 	use        usage
 	result     *ResultView
 	interrupts []*interrupt
