@@ -94,6 +94,9 @@ func (r *rig) on(run string) (sent, audited []string) {
 		if err := json.Unmarshal(e.Data, &a); err != nil {
 			r.t.Fatal(err)
 		}
+		if a.Refused != "" {
+			continue // there is no command; see TestLateAnswerIsAudited
+		}
 		audited = append(audited, a.Command)
 		if _, err := r.bus.FindCommand(r.t.Context(), a.Command); err == nil {
 			sent = append(sent, a.Command)
@@ -108,6 +111,48 @@ const (
 	allow = `{"decision":"allow"}`
 	deny  = `{"decision":"deny","message":"no"}`
 )
+
+// An answer that came too late, or second, is told so, and that somebody gave it
+// is kept: once, however often it is given. No command follows from it.
+func TestLateAnswerIsAudited(t *testing.T) {
+	r := newRig(t, small())
+	r.asking("run-1", bash(1), bash(2), cancel(2))
+	s := r.relay(relay.Config{})
+	big := `{"decision":"allow","updated_input":{"command":"` + strings.Repeat("x", 20<<10) + `"}}`
+	for _, c := range []struct{ ask, body, want string }{
+		{"a1", allow, "202 answer-run-1-a1-1"},
+		{"a1", deny, "409 already_answered"},
+		{"a1", deny, "409 already_answered"},
+		{"a2", allow, "410 ask_closed withdrawn"},
+		{"a2", big, "410 ask_closed withdrawn"},
+	} {
+		if got := s.reply("run-1", c.ask, c.body); got != c.want {
+			t.Errorf("%s %.40s: %s, want %s", c.ask, c.body, got, c.want)
+		}
+	}
+	var got []string
+	for e, err := range r.bus.Controls(t.Context(), tenant, "run-1") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		var a event.Audit
+		if e.Type != event.TypeAudit || json.Unmarshal(e.Data, &a) != nil || a.Refused == "" {
+			continue
+		}
+		if _, err := r.bus.FindCommand(t.Context(), a.Command); !errors.Is(err, bus.ErrNotFound) {
+			t.Errorf("%s is on the bus: %v", a.Command, err)
+		}
+		got = append(got, fmt.Sprintf("%s %s by %s, %d bytes: %s", a.Args.Ask, a.Args.Decision, a.Actor, len(a.Args.UpdatedInput), a.Refused))
+	}
+	want := []string{
+		"a1 deny by local, 0 bytes: somebody else has answered this first",
+		"a2 allow by local, 0 bytes: the ask is open no more: withdrawn",
+		"a2 allow by local, 0 bytes: the ask is open no more: withdrawn",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("late answers (-want +got):\n%s", d)
+	}
+}
 
 // An answer that was not delivered leaves the ask open for another one; one whose
 // ask was closed, or of which nobody knows, does not.

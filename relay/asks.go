@@ -98,12 +98,7 @@ func (r *Relay) answerAsk(w http.ResponseWriter, q *http.Request) *apiErr {
 	}
 	g, err := r.giver(q).Answer(ctx, i, f.asked(id), a, duration(req.DeliverWithin))
 	if err != nil {
-		aerr := r.asAPI(err)
-		if aerr.code == CodeAskClosed || aerr.code == CodeAnswered { // it is in no audit fact
-			r.log.Info("answer came too late", "run", i.Run, "ask", id, "decision", a.Decision, "from", q.RemoteAddr, "code", aerr.code,
-				"reason", aerr.details["reason"])
-		}
-		return aerr
+		return r.asAPI(err)
 	}
 	status := http.StatusAccepted
 	if g.Duplicate {

@@ -56,7 +56,7 @@ func newClerk(r *Relay) *clerk {
 // audited takes up the command of an audit fact.
 func (c *clerk) audited(e *event.Event) {
 	m := matter{tenant: e.Tenant, run: e.Run}
-	if json.Unmarshal(e.Data, &m.Audit) != nil || m.Command == "" || subject.Audit(m.Command) != e.Ref {
+	if json.Unmarshal(e.Data, &m.Audit) != nil || m.Command == "" || m.Refused != "" || subject.Audit(m.Command) != e.Ref {
 		return
 	}
 	m.Args = nil

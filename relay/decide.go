@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"strconv"
 	"strings"
@@ -12,12 +14,19 @@ import (
 	"github.com/cbcast/cbcast/internal/bus"
 	"github.com/cbcast/cbcast/internal/event"
 	"github.com/cbcast/cbcast/internal/run"
+	"github.com/cbcast/cbcast/internal/subject"
 )
 
 const (
 	// answerPrefix begins the ids of answers, which follow from the ask:
 	// answer-<run>-<ask>-<attempt>.
 	answerPrefix = "answer-"
+
+	// latePrefix begins the ids of answers that did not count.
+	latePrefix = "late-"
+
+	// maxLate bounds what is kept of one, in bytes; past it only the decision is.
+	maxLate = 16 << 10
 
 	// maxAttempts bounds the answers to one ask that could not be delivered.
 	maxAttempts = 100
@@ -60,12 +69,43 @@ type Asked struct {
 // whichever relay is asked. The same answer again is given as a duplicate;
 // [CodeAnswered] is for another one, [CodeAskClosed] for an ask that is open no
 // more, [CodeNotFound] for one that never was. An answer that was not delivered
-// leaves the ask open for the next one.
+// leaves the ask open for the next one. One that came too late has an audit fact,
+// too.
 func (g *Giver) Answer(ctx context.Context, i bus.RunInfo, q Asked, a event.Answer, within time.Duration) (Given, error) {
 	a.Ask = q.ID
 	if err := checkShape(&a); err != nil {
 		return Given{}, err
 	}
+	given, err := g.answer(ctx, i, q, a, within)
+	if code := CodeOf(err); code == CodeAskClosed || code == CodeAnswered {
+		err = g.late(ctx, i, a, err)
+	}
+	return given, err
+}
+
+// late says in an audit fact that somebody's answer did not count, once for each
+// who gave it and what it said, and returns cause, or why the fact is not there.
+func (g *Giver) late(ctx context.Context, i bus.RunInfo, a event.Answer, cause error) error {
+	h := sha256.Sum256(append([]byte(g.Actor+"\x00"), canonical(mustJSON(a))...))
+	if len(mustJSON(a)) > maxLate {
+		a = event.Answer{Ask: a.Ask, Decision: a.Decision, Message: cut(a.Message)}
+	}
+	why := cause.Error()
+	if reason, ok := DetailsOf(cause)["reason"].(string); ok {
+		why += ": " + reason
+	}
+	id := latePrefix + i.Run + "-" + a.Ask + "-" + hex.EncodeToString(h[:6])
+	now := time.Now().UTC()
+	_, _, err := g.Bus.Decide(ctx, &event.Event{
+		Tenant: i.Tenant, Run: i.Run, Ref: subject.Audit(id), Time: now, Type: event.TypeAudit, Kind: event.Cmd,
+		Stream: event.Edge, ContentType: event.JSON, Data: mustJSON(event.Audit{
+			Command: id, Name: cmdAnswer, Actor: g.Actor, From: g.From, Args: &event.CommandArgs{Answer: &a}, Refused: why,
+		}),
+	}, subject.Audit(id))
+	return cmp.Or(err, cause)
+}
+
+func (g *Giver) answer(ctx context.Context, i bus.RunInfo, q Asked, a event.Answer, within time.Duration) (Given, error) {
 	for n := 1; n <= maxAttempts; n++ {
 		id := answerID(i.Run, q.ID, n)
 		audit, e, err := findAudit(ctx, g.Bus, i.Tenant, i.Run, id)

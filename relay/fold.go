@@ -105,7 +105,7 @@ func (f *book) fact(e *event.Event) {
 // asks in its state; what is past that shows when it is written.
 func (f *book) answered(e *event.Event) {
 	var a event.Audit
-	if json.Unmarshal(e.Data, &a) != nil || a.Name != cmdAnswer || a.Args == nil || a.Args.Answer == nil {
+	if json.Unmarshal(e.Data, &a) != nil || a.Name != cmdAnswer || a.Refused != "" || a.Args == nil || a.Args.Answer == nil {
 		return
 	}
 	ask := a.Args.Ask

@@ -45,7 +45,7 @@ type Given struct {
 // ValidCommandID reports whether a command's id that a client made up is passed
 // on. Those of answers are not made up.
 func ValidCommandID(id string) bool {
-	return len(id) <= 64 && plainID(id) && !strings.HasPrefix(id, answerPrefix)
+	return len(id) <= 64 && plainID(id) && !strings.HasPrefix(id, answerPrefix) && !strings.HasPrefix(id, latePrefix)
 }
 
 func plainID(id string) bool {

@@ -269,6 +269,9 @@ type Audit struct {
 	// Args are the command's, an answer whole; the text of a message or a steer is
 	// replaced by a [Digest]. Facts from before there were any have none.
 	Args *CommandArgs `json:"args,omitempty"`
+	// Refused says why an answer did not count: another was first, or the ask was
+	// open no more. There is no such command on the bus then.
+	Refused string `json:"refused,omitempty"`
 }
 
 // Digest stands for a text that is not to be kept.
