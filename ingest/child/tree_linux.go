@@ -13,7 +13,7 @@ import (
 
 // maxHandles bounds the process handles that a Tree keeps open. Past it, and
 // where the system has none, a process is known by its pid and start time.
-const maxHandles = 256
+var maxHandles = 256 // lowered by tests
 
 // A Tree is the child and its descendants, wherever they have gone: a process
 // that left the group or the session (Claude Code starts its tools with setsid)

@@ -21,6 +21,9 @@ func init() { children["wraptree"], children["spawner"] = wrapTree, spawner }
 // wrapTree wraps the child args[2] as wrap does. On a line "tree" of its stdin it
 // takes hold of the tree, on "kill" it kills it. It answers each.
 func wrapTree(args []string) int {
+	if os.Getenv(noHandles) != "" {
+		child.NoHandles()
+	}
 	exe, _ := os.Executable()
 	p, err := child.Start(child.Config{
 		Path: exe, Args: append([]string{"child"}, args[2:]...),
@@ -69,12 +72,24 @@ func spawner(args []string) int {
 	return idle()
 }
 
+// noHandles is set where the system has no process handles.
+const noHandles = "CBCAST_TEST_NO_HANDLES"
+
 // A tree whose processes all have sessions of their own and ignore SIGTERM is
 // killed to the last one, and nothing else is.
 func TestTreeKill(t *testing.T) {
-	t.Parallel()
+	for _, env := range []string{noHandles + "=", noHandles + "=1"} {
+		t.Run(env, func(t *testing.T) {
+			t.Parallel()
+			testTreeKill(t, env)
+		})
+	}
+}
+
+func testTreeKill(t *testing.T, env string) {
 	var own int
 	w, order, pids := startTree(t, func(c *exec.Cmd) {
+		c.Env = append(c.Env, env)
 		// The shell's background job becomes a child of the wrapper by exec.
 		c.Args = append([]string{"sh", "-c", `sleep 300 >/dev/null 2>&1 & echo $!; exec "$0" "$@"`, c.Path}, c.Args[1:]...)
 		c.Path = "/bin/sh"
@@ -100,6 +115,37 @@ func TestTreeKill(t *testing.T) {
 	}
 	if len(res.Signals) != 1 || res.Signals[0].From != child.FromCommand || res.Signals[0].Signal != syscall.SIGKILL {
 		t.Errorf("signals noted: %+v", res.Signals)
+	}
+}
+
+// A process that is not seen where it is said to be is not held: its id may have
+// been another's a moment before.
+func TestTreeStranger(t *testing.T) {
+	t.Parallel()
+	stranger := self("idle")
+	if err := stranger.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer stranger.Wait()
+	defer stranger.Process.Kill()
+	p := start(t, config("idle"))
+	p.line()
+	tree := p.Tree()
+	defer tree.Close()
+	if tree.Hold(stranger.Process.Pid, p.Pid()) || tree.Size() != 0 {
+		t.Error("a process that is not the child's is held")
+	}
+	if !tree.Hold(stranger.Process.Pid, os.Getpid()) {
+		t.Error("a process is not held as its parent's child")
+	}
+	stranger.Process.Kill()
+	stranger.Wait()
+	if tree.Size() != 0 {
+		t.Error("a process that has ended counts")
+	}
+	tree.Kill(child.FromCommand)
+	if res, _ := p.wait(); res.Signal != syscall.SIGKILL {
+		t.Errorf("the child ended by %v", res.Signal)
 	}
 }
 
