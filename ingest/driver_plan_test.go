@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -92,8 +93,33 @@ func TestPlan(t *testing.T) {
 
 // led is a child in the hands of a driver, without a process.
 type led struct {
+	mu sync.Mutex // guards the leaver
 	*leaver
 	wrote chan string
+}
+
+func (l *led) ReleaseStdin() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leaver.ReleaseStdin()
+}
+
+func (l *led) Signal(s syscall.Signal) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.leaver.Signal(s)
+}
+
+func (l *led) over() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.finished
+}
+
+func (l *led) interrupted() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.did = append(l.did, "interrupt "+time.Since(l.start).String())
 }
 
 func (l *led) Inject(_ context.Context, line []byte) error {
@@ -194,7 +220,7 @@ func TestDriveEnd(t *testing.T) {
 				if o.Argv, err = o.Drive.Plan([]string{"agent"}, o.Dialect); err != nil {
 					t.Fatal(err)
 				}
-				p := &led{&leaver{exited: make(chan struct{}), leaves: tt.leave, start: time.Now()}, make(chan string, 16)}
+				p := &led{leaver: &leaver{exited: make(chan struct{}), leaves: tt.leave, start: time.Now()}, wrote: make(chan string, 16)}
 				w, end := ingest.NewLed(t, o, p)
 				wrote := func() string {
 					synctest.Wait()
@@ -215,11 +241,11 @@ func TestDriveEnd(t *testing.T) {
 				}
 				note := func() {
 					if line := wrote(); strings.Contains(line, `"interrupt"`) {
-						p.did = append(p.did, "interrupt "+time.Since(p.start).String())
+						p.interrupted()
 					}
 				}
 				for _, l := range tt.lines {
-					for time.Since(p.start) < l.at && !p.finished {
+					for time.Since(p.start) < l.at && !p.over() {
 						step(p.start, l.at)
 						note()
 					}
@@ -227,7 +253,7 @@ func TestDriveEnd(t *testing.T) {
 					note()
 				}
 				for range 4000 {
-					if synctest.Wait(); p.finished {
+					if synctest.Wait(); p.over() {
 						break
 					}
 					<-time.After(time.Second)
