@@ -85,6 +85,38 @@ func TestContentKept(t *testing.T) {
 	}
 }
 
+// Whatever passes the check becomes one line of ASCII that is a user message, and
+// nothing but one.
+func FuzzMessage(f *testing.F) {
+	for _, s := range []string{`"a"`, `[{"type":"text","text":"\u2028"}]`, `"a","x":1`, `"\\"`, "\"\xff\"", `[{"type":"image","source":{"a":"}}\n"}}]`} {
+		f.Add(s, "u")
+	}
+	f.Fuzz(func(t *testing.T, content, uuid string) {
+		if dialect.CheckContent([]byte(content)) != nil {
+			return
+		}
+		for _, mk := range []func() ([]byte, error){
+			func() ([]byte, error) { return dialect.Message(dialect.Claude, uuid, "", []byte(content)) },
+			func() ([]byte, error) { return dialect.Steer(dialect.CBC, uuid, "", []byte(content)) },
+		} {
+			line, err := mk()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i := slices.IndexFunc(line[:len(line)-1], func(c byte) bool { return c < ' ' || c > '~' }); i >= 0 || line[len(line)-1] != '\n' {
+				t.Fatalf("%q is not one line of ASCII", line)
+			}
+			var m map[string]json.RawMessage
+			if err := json.Unmarshal(line, &m); err != nil {
+				t.Fatalf("%q: %v", line, err)
+			}
+			if typ := string(m["type"]); typ != `"user"` && typ != `"control_request"` || len(m) > 5 {
+				t.Fatalf("%q is another message", line)
+			}
+		}
+	})
+}
+
 func TestCheckContent(t *testing.T) {
 	for in, want := range map[string]string{
 		`"hello"`: "", `[{"type":"text","text":"a"}]`: "", ` [{"type":"image","source":{}}] `: "",
