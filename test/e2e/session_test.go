@@ -225,11 +225,17 @@ func (s *session) between(a, b *frame) []string {
 func (s *session) exit() int {
 	s.t.Helper()
 	_ = s.stdin.Close()
+	return s.wait()
+}
+
+// wait waits for the end and returns the exit code, -1 after a signal.
+func (s *session) wait() int {
+	s.t.Helper()
 	select {
 	case <-s.done:
 		return s.cmd.ProcessState.ExitCode()
 	case <-time.After(patience):
-		s.t.Fatalf("still there %s after the end of its input", patience)
+		s.t.Fatalf("still there after %s", patience)
 		return 0
 	}
 }

@@ -51,6 +51,7 @@ func flatten(b *strings.Builder, v any) {
 	case map[string]any:
 		flatten(b, v["text"])
 		flatten(b, v["content"])
+		flatten(b, v["encrypted_content"]) // a test's own, and clear
 	}
 }
 

@@ -27,6 +27,8 @@ func (r *responsesRequest) common() request {
 		switch {
 		case strings.HasSuffix(in.Type, "_output"):
 			m = message{Role: "user", Content: in.Output}
+		case in.Type == "agent_message": // from another agent of Codex
+			m.Role = "user"
 		case in.Role == "developer":
 			m.Role = "system"
 		case in.Role == "":
