@@ -10,6 +10,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -100,14 +101,16 @@ func dash(s string) string {
 }
 
 // printable keeps what a child or a host made up from steering the terminal:
-// every control character is shown instead of obeyed.
+// every control character is shown instead of obeyed, and so is what has no width.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
-		case r < ' ' || r == 0x7f:
-			return '\u2400' + r%0x20
-		case r >= 0x80 && r < 0xa0, r == 0x2028, r == 0x2029, r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069:
-			return '\ufffd'
+		case r < ' ':
+			return '\u2400' + r
+		case r == 0x7f:
+			return '\u2421'
+		case r >= 0x80 && r < 0xa0, r == 0x2028, r == 0x2029, unicode.Is(unicode.Cf, r):
+			return '\ufffd' // also what turns the order of letters, or is not seen
 		}
 		return r
 	}, s)
