@@ -319,10 +319,14 @@ func (r *recorder) factLocked(at time.Time, typ string, kind event.Kind, data an
 	return r.append(&e, nil, reserved)
 }
 
+// factEvent makes a fact's event. Words of the child or of its host may stand in a
+// fact, and are masked in it as in their own lines.
 func (r *recorder) factEvent(at time.Time, typ string, kind event.Kind, data any) event.Event {
+	masked := r.red.Frame(event.Edge, mustJSON(data), false)
 	return event.Event{
 		Tenant: r.tenant, Run: r.run, Time: at, Type: typ, Kind: kind, Stream: event.Edge,
-		Session: r.published(r.main, false), ContentType: event.JSON, Data: mustJSON(data),
+		Session: r.published(r.main, false), ContentType: event.JSON, Data: masked.Data,
+		Redacted: masked.Spans, RawLen: masked.RawLen, RawHash: masked.RawHash,
 	}
 }
 

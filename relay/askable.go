@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cbcast/cbcast/internal/dialect"
 	"github.com/cbcast/cbcast/internal/event"
 	"github.com/cbcast/cbcast/internal/run"
 )
@@ -121,9 +122,9 @@ const (
 // was left out.
 func fieldsOf(kind string, f *run.AskForm) (fields map[string]field, whole bool) {
 	fields, whole = map[string]field{}, len(f.Questions) < shownQuestions
-	for _, q := range f.Questions {
-		if strings.HasSuffix(q.ID, cutMark) {
-			whole = false
+	for n, q := range f.Questions {
+		if strings.HasSuffix(q.ID, cutMark) || q.ID == dialect.QuestionAt(n) && q.ID != q.Text {
+			whole = false // its text is an answer's key as well
 			continue
 		}
 		fields[q.ID] = field{AskQuestion: q, required: true}

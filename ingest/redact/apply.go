@@ -101,7 +101,7 @@ func (r *Redactor) apply(data []byte) Result {
 	for _, s := range spans {
 		r.counts[s.Rule]++
 	}
-	limited, few := event.LimitSpans(out, spans, "[redacted:many]")
+	limited, few := event.LimitSpans(out, spans, event.MaskBegins+"many]")
 	if len(few) < len(spans) && !r.stays(data, limited) {
 		limited, few = mask(data, []span{{0, len(data), "frame", true}})
 	}
@@ -123,7 +123,7 @@ func mask(data []byte, spans []span) ([]byte, []event.Span) {
 		if s.whole {
 			out = append(out, '"')
 		}
-		out = append(out, "[redacted:"...)
+		out = append(out, event.MaskBegins...)
 		out = append(out, s.rule...)
 		out = append(out, ']')
 		if s.whole {

@@ -5,10 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/cbcast/cbcast/internal/event"
 )
+
+// QuestionAt names the n-th question of an AskUserQuestion, from 0, where its text
+// does not: an answer is to that text, else to its place.
+func QuestionAt(n int) string { return "#" + strconv.Itoa(n+1) }
 
 // withAnswers puts the answers to an AskUserQuestion into its input: every
 // question has one, and nothing else has. Where none are given the input must
@@ -21,11 +26,17 @@ func withAnswers(input Value, answers map[string]json.RawMessage) (Value, error)
 		return input, nil
 	}
 	b := []byte{'{'}
-	n := 0
+	n, seen := 0, map[string]bool{}
 	for q := range input.Get("questions").Items {
 		text := q.Get("question").Text()
 		given, ok := answers[text]
 		if !ok {
+			given, ok = answers[QuestionAt(n)]
+		}
+		if seen[text] {
+			return nil, fmt.Errorf("question %.100q stands twice", text)
+		}
+		if seen[text] = true; !ok {
 			return nil, fmt.Errorf("question %.100q has no answer", text)
 		}
 		answer, err := answerText(given, q.Get("multiSelect").True())
@@ -42,7 +53,7 @@ func withAnswers(input Value, answers map[string]json.RawMessage) (Value, error)
 	case n == 0:
 		return nil, errors.New("the request has no questions")
 	case n != len(answers):
-		return nil, errors.New("an answer is to no question of the request, or one question stands twice")
+		return nil, errors.New("an answer is to no question of the request")
 	}
 	return replaced(input, "answers", append(b, '}')), nil
 }

@@ -92,6 +92,9 @@ type Span struct {
 	Off, Len, RawLen int
 }
 
+// MaskBegins begins what stands for masked bytes; the rule and "]" follow.
+const MaskBegins = "[redacted:"
+
 // Event is one fact of a run. Data is never re-encoded: for a frame it is the
 // child's bytes without the LF that ended it.
 type Event struct {

@@ -2,6 +2,7 @@ package run
 
 import (
 	"bytes"
+	"strings"
 
 	"github.com/cbcast/cbcast/internal/dialect"
 	"github.com/cbcast/cbcast/internal/event"
@@ -97,18 +98,22 @@ func titleOf(tool string, input dialect.Value) string {
 	return tool
 }
 
-// questionsOf reads the questions of an AskUserQuestion: their text is their id.
+// questionsOf reads the questions of an AskUserQuestion. Their text is their id;
+// where it is not here whole their place is, see [dialect.QuestionAt].
 func questionsOf(input dialect.Value) (list []AskQuestion) {
 	size := 0
 	for item := range input.Get("questions").Items {
 		if len(list) == maxQuestions {
 			break
 		}
+		text := item.Get("question").Text()
 		q := AskQuestion{
-			ID: clip(item.Get("question").Text(), 4*maxText), Header: clip(item.Get("header").Text(), maxText),
+			ID: text, Text: clip(text, 4*maxText), Header: clip(item.Get("header").Text(), maxText),
 			Multi: item.Get("multiSelect").True(), Other: true,
 		}
-		q.Text = q.ID
+		if q.Text != text || strings.Contains(text, event.MaskBegins) {
+			q.ID = dialect.QuestionAt(len(list))
+		}
 		for o := range item.Get("options").Items {
 			if len(q.Options) == maxOptions || size > maxForm {
 				break
