@@ -169,7 +169,7 @@ func (s *shipper) leases(b *bus.Bus) {
 			k.renew()
 		case <-s.e.rec.named:
 		case <-s.signsCtx.Done():
-			k.give()
+			s.lease = k.lease
 			return
 		}
 	}
@@ -244,4 +244,15 @@ func (k *keeper) give() {
 		k.s.log.Debug("release the session", "error", err)
 	}
 	k.lease = nil
+}
+
+// giveBack gives the lease back that is left at the end, once: the next run of the
+// session need not wait for its expiry.
+func (s *shipper) giveBack(ctx context.Context) error {
+	l := s.lease
+	s.lease = nil
+	if l == nil {
+		return nil
+	}
+	return l.Release(ctx)
 }

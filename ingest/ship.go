@@ -46,6 +46,8 @@ type shipper struct {
 	signsCtx  context.Context // ends before s.ctx
 	signsStop context.CancelFunc
 
+	lease *bus.Lease // of the session at the end; set when signs are over
+
 	mu    sync.Mutex // guards what follows
 	bus   *bus.Bus
 	first uint64 // stream sequence of the run's first event, 0 while unknown
@@ -242,6 +244,11 @@ func (s *shipper) drain(ctx context.Context, flush time.Duration, late <-chan st
 	s.wg.Wait()
 	s.signs.Wait()
 	if s.bus != nil {
+		quick, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords/2)
+		defer cancel()
+		if err := s.giveBack(quick); err != nil {
+			s.log.Debug("give the session back", "error", err)
+		}
 		s.bus.Close()
 	}
 }
@@ -255,7 +262,9 @@ func (s *shipper) goodbye() {
 	defer cancel()
 	b := s.bus // set before anything was shipped
 	resumed := make(chan error, 1)
-	go func() { resumed <- resume(ctx, b, s.ref) }() // ends with ctx, and is waited for
+	go func() { // ends with ctx, and is waited for
+		resumed <- errors.Join(resume(ctx, b, s.ref), s.giveBack(ctx))
+	}()
 	err := b.PutRun(ctx, s.info(ctx, b))
 	// The presence last: who misses it finds the rest written.
 	err = errors.Join(err, <-resumed, b.ClearPresence(ctx, s.ref.Run))
