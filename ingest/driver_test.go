@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -13,11 +12,9 @@ import (
 	"time"
 
 	"github.com/cbcast/cbcast/ingest"
-	"github.com/cbcast/cbcast/internal/bus"
 	"github.com/cbcast/cbcast/internal/dialect"
 	"github.com/cbcast/cbcast/internal/event"
 	"github.com/cbcast/cbcast/internal/run"
-	"github.com/cbcast/cbcast/internal/subject"
 )
 
 // shortGrace is a grace that a test can wait for.
@@ -362,142 +359,4 @@ func TestDriveCommandWaits(t *testing.T) {
 	r.final(id)
 	r.eof()
 	r.exit(0)
-}
-
-// A driven run refuses a conversation that another live run uses; any other run
-// says so and goes on.
-func TestSessionLease(t *testing.T) {
-	const session = "5f0c2f46-95a1-4c12-9f7c-3a2c3d1d9a10"
-	w := theBus(t)
-	key := subject.Conversation{Tenant: "acme", Dialect: "claude", Session: session}
-	resume := func(d *ingest.Drive) { d.Resume.Session = session }
-
-	first := drive(t, options(t), dialect.Claude, resume, "go")
-	first.hello()
-	first.prompted("go")
-	h, err := w.bus.LeaseHolder(t.Context(), key)
-	if err != nil || h.Run != first.run {
-		t.Fatalf("holder %+v %v, want %s", h, err, first.run)
-	}
-
-	o := options(t)
-	o.Dialect, o.Drive = dialect.Claude, &ingest.Drive{Prompts: []string{"go"}, Resume: event.Resume{Session: session}}
-	if o.Argv, err = o.Drive.Plan([]string{exe(t)}, o.Dialect); err != nil {
-		t.Fatal(err)
-	}
-	started := false
-	o.OnStart = func(string) { started = true }
-	var held *bus.HeldError
-	if _, err := ingest.Run(t.Context(), o); !errors.As(err, &held) || held.Holder.Run != first.run || started {
-		t.Fatalf("a second driven run: %v, started %v", err, started)
-	}
-
-	o = options(t)
-	o.Dialect = dialect.Claude
-	second := wrap(t, o, append(streamArgs, "--resume", session)...)
-	evs := second.await("conflict", func(e *event.Event) bool { return e.Type == event.TypeConflict })
-	equal(t, "conflict", one[event.Conflict](t, evs, event.TypeConflict), event.Conflict{Session: session, Run: first.run})
-	st := one[event.Started](t, evs, event.TypeStarted)
-	equal(t, "resume", st.Resume, &event.Resume{Session: session})
-	equal(t, "shown", second.exit(0).State.View().Resume, &event.Resume{Session: session})
-	info, err := w.bus.Run(t.Context(), second.run)
-	if err != nil || info.Resume == nil || info.Resume.Session != session {
-		t.Errorf("registry: %+v %v", info.Resume, err)
-	}
-
-	first.say(claude.init(), claude.text("x"), claude.result())
-	first.eof()
-	first.exit(0)
-	if _, err := w.bus.LeaseHolder(t.Context(), key); !errors.Is(err, bus.ErrNotFound) {
-		t.Errorf("after the run: %v", err)
-	}
-	sess := one[event.Started](t, w.history(t, first.run), event.TypeStarted)
-	equal(t, "resume", sess.Resume, &event.Resume{Session: session})
-}
-
-// Without a bus a driven run goes on, and says that nothing was checked.
-func TestSessionWithoutBus(t *testing.T) {
-	o := options(t)
-	o.Dial = nil
-	var said []string
-	o.Say = func(s string) { said = append(said, s) }
-	r := drive(t, o, dialect.Claude, func(d *ingest.Drive) { d.Resume.Session = "s-1" }, "go")
-	r.hello()
-	r.prompted("go")
-	r.say(claude.init(), claude.text("x"), claude.result())
-	r.eof()
-	r.exit(0)
-	if len(said) != 1 || !regexp.MustCompile(`no bus: .*s-1`).MatchString(said[0]) {
-		t.Errorf("said %q", said)
-	}
-}
-
-// Codex is driven over JSON-RPC: initialize, a thread, a turn for each prompt, and
-// what only a host can do is refused.
-func TestDriveCodex(t *testing.T) {
-	o := options(t)
-	r := drive(t, o, dialect.Codex, func(d *ingest.Drive) { d.Sandbox = "workspace-write" }, "one", "two \u00e9")
-	type rpc struct {
-		ID     json.RawMessage
-		Method string
-		Params map[string]any
-		Error  map[string]any
-	}
-	next := func(method string) rpc {
-		t.Helper()
-		line, err := r.read()
-		if err != nil {
-			t.Fatalf("want %s, got %v", method, err)
-		}
-		var m rpc
-		if err := json.Unmarshal([]byte(line), &m); err != nil || m.Method != method {
-			t.Fatalf("want %s, got %q %v", method, line, err)
-		}
-		return m
-	}
-	answer := func(m rpc, result string) { r.say(`{"id":` + string(m.ID) + `,"result":` + result + `}`) }
-	note := func(method, params string) string {
-		return `{"method":"` + method + `","params":` + params + `,"emittedAtMs":1796012657709}`
-	}
-	const at = `"threadId":"th-1","turnId":"tu-%"`
-	answer(next("initialize"), `{"userAgent":"x/0.153.4 (Debian; x86_64)","codexHome":"/h","platformFamily":"unix","platformOs":"linux"}`)
-	next("initialized")
-	start := next("thread/start")
-	equal(t, "params", start.Params, map[string]any{"sandbox": "workspace-write"})
-	thread := `{"id":"th-1","sessionId":"th-1","parentThreadId":null,"status":{"type":"idle"},"cliVersion":"0.153.4"}`
-	answer(start, `{"thread":`+thread+`,"model":"m","approvalPolicy":"on-request","sandbox":{"type":"workspaceWrite"}}`)
-	r.say(note("thread/started", `{"thread":`+thread+`}`))
-	for i, prompt := range []string{"one", "two \u00e9"} {
-		turn := next("turn/start")
-		id := string('1' + rune(i))
-		in := turn.Params["input"].([]any)[0].(map[string]any)
-		equal(t, "prompt", in["text"], any(prompt))
-		equal(t, "message id", len(turn.Params["clientUserMessageId"].(string)), 36)
-		here := strings.ReplaceAll(at, "%", id)
-		answer(turn, `{"turn":{"id":"tu-`+id+`","items":[],"status":"inProgress"}}`)
-		last := note("turn/started", `{"threadId":"th-1","turn":{"id":"tu-`+id+`","items":[],"status":"inProgress"}}`)
-		r.say(last, `{"id":0,"method":"item/tool/call","params":{`+here+`,"callId":"c","tool":"x","arguments":{}}}`)
-		line, err := r.read()
-		if err != nil || !strings.HasPrefix(line, `{"id":0,"error":{"code":-32601,`) {
-			t.Fatalf("got %q %v, want an error", line, err)
-		}
-		r.silent()
-		r.say(note("item/completed", `{"item":{"type":"agentMessage","id":"m-`+id+`","text":"answer `+id+`"},`+here+`}`),
-			note("thread/status/changed", `{"threadId":"th-1","status":{"type":"idle"}}`),
-			note("turn/completed", `{"threadId":"th-1","turn":{"id":"tu-`+id+`","items":[],"status":"completed"}}`))
-	}
-	r.eof()
-	out := r.exit(0)
-	equal(t, "driven", out.Driven, ingest.Driven{Answer: "answer 2"})
-	equal(t, "verdict", out.State.Verdict().Verdict, run.Success)
-	equal(t, "turns", len(out.State.View().Turns), 2)
-	evs := r.w.history(t, r.run)
-	equal(t, "told", len(load[event.Incompatible](t, evs, event.TypeIncompatible)), 2)
-	st := one[event.Started](t, evs, event.TypeStarted)
-	equal(t, "sandbox", st.Sandbox, "workspace-write")
-	for _, e := range evs {
-		if bytes.Contains(e.Data, []byte(`"one"`)) {
-			t.Errorf("event %d has the prompt: %s", e.Seq, e.Data)
-		}
-	}
 }
