@@ -10,6 +10,7 @@ import (
 	"path"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cbcast/cbcast/internal/dialect"
@@ -85,6 +86,9 @@ func ParsePolicy(text []byte) (*Policy, error) {
 	if len(text) > maxPolicy {
 		return nil, fmt.Errorf("it is longer than %d bytes", maxPolicy)
 	}
+	if err := strict(text); err != nil {
+		return nil, err
+	}
 	p := &Policy{}
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
@@ -130,7 +134,7 @@ func (t *Timeout) check(class string) (err error) {
 
 func (r *Rule) check() (err error) {
 	for name, pattern := range map[string]string{"tool": r.Tool, "repo": r.Repo, "tenant": r.Tenant} {
-		if _, err := path.Match(pattern, ""); err != nil {
+		if _, err := path.Match(flat(pattern), ""); err != nil {
 			return fmt.Errorf("%s %q: %w", name, pattern, err)
 		}
 	}
@@ -139,6 +143,10 @@ func (r *Rule) check() (err error) {
 	}
 	if r.Command == "" {
 		return nil
+	}
+	// By itself: "a)|(b" would leave the group that makes it whole.
+	if _, err := regexp.Compile(r.Command); err != nil {
+		return fmt.Errorf("command: %w", err)
 	}
 	// A yes is for the whole of a command, in one line: "git status" is not for
 	// "git status; rm -rf /". A no may match across lines.
@@ -163,15 +171,20 @@ func (p *policy) rule(q *dialect.AskRequest) *Rule {
 	tool, command := q.ToolName(), q.Command()
 	for i := range p.Rules {
 		r := &p.Rules[i]
-		if !matches(r.Tool, tool) || !matches(r.Repo, p.repo) || !matches(r.Tenant, p.tenant) ||
-			r.re != nil && (command == "" || !r.re.MatchString(command)) {
+		if !matches(r.Tool, tool) || !matches(r.Repo, p.repo) || !matches(r.Tenant, p.tenant) {
 			continue
 		}
-		// A question is not answered by a yes: the next rule may deny it.
-		if r.Then == event.Allow && q.Class() == run.Question {
+		// A question is not answered by a yes: the next rule may deny it. A yes to a
+		// command is none to what goes beyond it.
+		if r.Then == event.Allow && (q.Class() == run.Question || r.re != nil && q.BeyondCommand()) {
 			continue
 		}
-		if r.Then == "ask" {
+		switch {
+		case r.re != nil && len(command) > maxCommand:
+			return nil // who pads a command does not get past a rule
+		case r.re != nil && (command == "" || !r.re.MatchString(command)):
+			continue
+		case r.Then == "ask":
 			return nil
 		}
 		return r
@@ -179,10 +192,18 @@ func (p *policy) rule(q *dialect.AskRequest) *Rule {
 	return nil
 }
 
+// maxCommand bounds the commands that rules are tried on, in bytes: that is done
+// while the run is held up. A longer one is for people.
+const maxCommand = 64 << 10
+
 func matches(pattern, s string) bool {
 	if pattern == "" {
 		return true
 	}
-	ok, err := path.Match(pattern, s)
+	ok, err := path.Match(flat(pattern), flat(s))
 	return ok && err == nil
 }
+
+// flat makes a slash a character like any other: names of tools and repositories
+// may have several, and a "*" means all of them.
+func flat(s string) string { return strings.ReplaceAll(s, "/", "\x00") }

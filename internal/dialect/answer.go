@@ -66,6 +66,15 @@ func (q *AskRequest) Command() string {
 	return in.Get("command").Text()
 }
 
+// BeyondCommand reports whether a yes allows more than to run the command: without
+// its sandbox, or with further permissions.
+func (q *AskRequest) BeyondCommand() bool {
+	_, in := EffectiveTool(q.Tool, q.Input)
+	off := in.Get("dangerouslyDisableSandbox")
+	return !off.Null() && string(off) != "false" ||
+		!q.Params.Get("additionalPermissions").Null() || !q.Params.Get("networkApprovalContext").Null()
+}
+
 // ToolName is what the request wants to use: a tool, looked for through CodeBuddy's
 // deferred calls; "elicitation" and the like where it is none.
 func (q *AskRequest) ToolName() string {
