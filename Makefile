@@ -20,7 +20,7 @@ race:
 	go test -race -shuffle=on -timeout 20m ./...
 e2e:                                  ## against the real agent programs, fetched once, with no network but loopback
 	test/e2e/fetch $(CLIS)
-	CBCAST_E2E_CLIS=$(CLIS) go test -count=1 -timeout 20m -v ./test/e2e
+	CBCAST_E2E_CLIS=$(CLIS) go test -count=1 -timeout 20m -parallel 5 -v ./test/e2e
 fuzz:                                 ## each fuzz test for T
 	@grep -rhoE --include='*_test.go' '^func Fuzz\w+' -H . | sed 's|/[^/]*:func |  |' | while read -r dir name; do \
 	  echo "$$dir $$name"; go test "$$dir" -run '^$$' -fuzz "^$$name\$$" -fuzztime $(T) || exit 1; done

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/cbcast/cbcast/internal/dialect"
@@ -64,8 +65,7 @@ func TestBackground(t *testing.T) {
 }
 
 // TestWorkflow has a workflow of two agents run to its end. Of the others cbc
-// 2.117.0 writes nothing about one, and codex has none: its sub-agents take its
-// place.
+// 2.117.0 writes nothing about one, and codex has none; see TestSubagents.
 func TestWorkflow(t *testing.T) {
 	for name, c := range map[string]struct {
 		program func(*testing.T, *model, ...string) program
@@ -104,6 +104,43 @@ func TestWorkflow(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestSubagents has two agents of codex go on past their parent's turn.
+func TestSubagents(t *testing.T) {
+	for _, mode := range []string{"bare", "wrapped"} {
+		t.Run("codex-0.153.4/"+mode, func(t *testing.T) {
+			t.Parallel()
+			m := newModel(t)
+			spawn := func(n string) mockmodel.Step {
+				return call("collaboration/spawn_agent", map[string]any{"task_name": "child_" + n, "message": "CHILD " + n, "fork_turns": "none"})
+			}
+			m.Add(children(), turn("main", spawn("1"), spawn("2")), turn("started", say("they work")))
+			a := launch(t, m, codex(t, m), mode == "wrapped")
+			a.say("let others do it")
+			m.await("at child", 2)
+			a.ends(completed)
+			a.tasks(2, "running")
+			m.Open("child")
+			for range 2 {
+				a.await("end of a child", func(f *frame) bool { return f.Method == "turn/completed" && f.Params.Turn.Status == completed })
+			}
+			a.tasks(2, completed)
+			a.leave()
+			a.verdict("success")
+		})
+	}
+}
+
+// tasks waits until the relay says that there are n tasks, all of a status.
+func (a *agent) tasks(n int, status string) {
+	a.t.Helper()
+	if a.w == nil {
+		return
+	}
+	a.w.until(a.w.run, "tasks "+status, func(v *view.View) bool {
+		return len(v.Tasks) == n && !slices.ContainsFunc(v.Tasks, func(k view.TaskView) bool { return k.Status != status })
+	})
 }
 
 // task waits until the relay says that so many tasks are open and its one task

@@ -86,7 +86,7 @@ func factsOf(all []event, command string) []string {
 // agent's answer, which may come after it.
 func ended(facts []string) bool {
 	final := slices.ContainsFunc(facts, func(f string) bool { return cb.Fact(f).Final() })
-	return final && slices.Contains(facts, string(cb.Acked))
+	return final && (slices.Contains(facts, string(cb.Acked)) || !slices.Contains(facts, string(cb.Written)))
 }
 
 // show is what the relay says of a run.
