@@ -21,10 +21,12 @@ import (
 
 const (
 	// maxPending bounds the commands that wait to be written or await their
-	// effect. More are refused.
+	// effect. More are refused. Answers that are not written yet and escalations
+	// have room of their own: what hangs keeps nobody from ending it.
 	maxPending = 64
-	// maxKnown bounds the command ids remembered against being sent twice. A
-	// command is delivered once for as long as the journal holds it.
+	maxClimbs  = 8
+	// maxKnown bounds the command ids remembered against being sent twice. Behind
+	// it stands the journal: a command is written once for as long as that holds it.
 	maxKnown = 4096
 	// maxReason bounds the reason that goes to the child, in bytes. Escaped it
 	// is at most six times as long, and so the whole line below what a pipe
@@ -79,6 +81,8 @@ type commander struct {
 
 	// Guarded by rec.mu.
 	known   map[string]bool
+	order   []string // the keys of known, a ring
+	oldest  int      // in order, when that is full
 	open    []*pending
 	ended   bool            // the child is gone
 	running context.Context // ends when the run does
@@ -161,7 +165,7 @@ func (c *commander) start(ctx context.Context, p *pending) {
 // command that was seen before has neither a pending nor a reason. then is that of
 // the policy, whose commands come once and not from the bus.
 func (c *commander) admitLocked(cmd bus.Command, then func(event.Fact, string)) (p *pending, reason string, closed bool) {
-	if then == nil && c.known[cmd.ID] {
+	if then == nil && c.seen(cmd.ID) {
 		return nil, "", false
 	}
 	p = &pending{c: c, cmd: cmd, free: make(chan struct{}), then: then}
@@ -181,11 +185,29 @@ func (c *commander) admitLocked(cmd bus.Command, then func(event.Fact, string)) 
 	return nil, reason, false
 }
 
-// know remembers a command from the bus: there is room where it is carried out.
-func (c *commander) know(p *pending) {
-	if p.then == nil && len(c.known) < maxKnown {
-		c.known[p.cmd.ID] = true
+// seen reports whether a command came before.
+func (c *commander) seen(id string) bool {
+	if c.known[id] || c.journal == nil || len(c.order) < maxKnown {
+		return c.known[id]
 	}
+	known, _ := c.journal.Known(id)
+	return known
+}
+
+// know remembers a command from the bus, and forgets the oldest one.
+func (c *commander) know(p *pending) {
+	id := p.cmd.ID
+	switch {
+	case p.then != nil || c.known[id]:
+		return
+	case len(c.order) < maxKnown:
+		c.order = append(c.order, id)
+	default:
+		delete(c.known, c.order[c.oldest])
+		c.order[c.oldest] = id
+		c.oldest = (c.oldest + 1) % maxKnown
+	}
+	c.known[id] = true
 }
 
 // refusal says why a command cannot be carried out, "" when it can.
@@ -213,12 +235,24 @@ func (c *commander) refusal(p *pending) string {
 		return fmt.Sprintf("unsupported: a %s child has no %s", d, p.cmd.Name)
 	case p.state().Lacks(p.cmd.Name) != "":
 		return "unsupported: the child said: " + p.state().Lacks(p.cmd.Name)
-	case c.waiting() >= maxPending, p.then == nil && len(c.known) >= maxKnown:
+	case c.waiting() >= c.room(p):
 		return "too_many_commands"
 	case c.journal == nil:
 		return "no_journal"
 	}
 	return ""
+}
+
+// room is how many commands may wait beside p.
+func (c *commander) room(p *pending) int {
+	_, climbs := p.act.(climber)
+	switch {
+	case climbs:
+		return maxPending + maxOpenAsks + maxClimbs
+	case p.cmd.Name == "answer":
+		return maxPending + maxOpenAsks
+	}
+	return maxPending
 }
 
 // waiting counts the commands that await their effect, and forgets those that

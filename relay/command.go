@@ -103,7 +103,7 @@ func (r *Relay) order(w http.ResponseWriter, q *http.Request, o Order, deliver, 
 	o.ID = cmp.Or(o.ID, q.Header.Get("Idempotency-Key"))
 	switch {
 	case o.ID != "" && !ValidCommandID(o.ID):
-		return fail(CodeBadRequest, "id must be 1 to 64 of A-Z a-z 0-9 - _ . :, and not begin with "+answerPrefix).with("parameter", "id")
+		return fail(CodeBadRequest, "id must be 1 to 64 of A-Z a-z 0-9 - _ . :, and not begin with "+answerPrefix+", "+latePrefix+" or "+policyPrefix).with("parameter", "id")
 	case !seconds(deliver) || !seconds(effect):
 		return fail(CodeBadRequest, "deliver_within and effect_within are seconds, 0.1 to 86400")
 	}

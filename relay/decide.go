@@ -25,6 +25,9 @@ const (
 	// latePrefix begins the ids of answers that did not count.
 	latePrefix = "late-"
 
+	// policyPrefix begins the ids of answers of an edge's policy.
+	policyPrefix = "policy-"
+
 	// maxLate bounds what is kept of one, in bytes; past it only the decision is.
 	maxLate = 16 << 10
 

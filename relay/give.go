@@ -45,7 +45,12 @@ type Given struct {
 // ValidCommandID reports whether a command's id that a client made up is passed
 // on. Those of answers are not made up.
 func ValidCommandID(id string) bool {
-	return len(id) <= 64 && plainID(id) && !strings.HasPrefix(id, answerPrefix) && !strings.HasPrefix(id, latePrefix)
+	for _, taken := range [...]string{answerPrefix, latePrefix, policyPrefix} {
+		if strings.HasPrefix(id, taken) {
+			return false
+		}
+	}
+	return len(id) <= 64 && plainID(id)
 }
 
 func plainID(id string) bool {

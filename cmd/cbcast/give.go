@@ -52,7 +52,7 @@ func (o *giving) orderFlags(c *cobra.Command) {
 func (o *giving) check(c *cobra.Command) error {
 	switch {
 	case o.id != "" && !relay.ValidCommandID(o.id):
-		return fmt.Errorf("--id %q: use 1 to 64 of letters, digits, '.', '_', ':', '-'; answer-… are taken", o.id)
+		return fmt.Errorf("--id %q: use 1 to 64 of letters, digits, '.', '_', ':', '-'; answer-…, late-… and policy-… are taken", o.id)
 	case c.Flags().Changed("deliver-within") && o.deliver <= 0, c.Flags().Changed("effect-within") && o.effect <= 0:
 		return errors.New("--deliver-within and --effect-within must be above 0")
 	}

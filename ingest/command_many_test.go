@@ -1,0 +1,72 @@
+package ingest_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cbcast/cbcast/internal/bus"
+)
+
+// A run takes commands for as long as it lives, however many there were, and
+// writes none of them twice.
+func TestManyCommands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := played(t, `{}`)
+		deny := func(i int) {
+			p.Give(bus.Command{ID: fmt.Sprint("c", i), Name: "answer", Data: []byte(fmt.Sprintf(`{"ask":"a%d","decision":"deny"}`, i)), DeliverBy: time.Now().Add(time.Hour)})
+			synctest.Wait()
+		}
+		const n = 4200
+		for i := 1; i <= n; i++ {
+			id := fmt.Sprintf(`"q%d"`, i)
+			p.Say(ask(id, "Bash", `{}`))
+			deny(i)
+			p.Say(claude.toolResult(id, true))
+		}
+		equal(t, "lines", len(p.Lines()), n)
+		deny(1) // delivered again
+		deny(n)
+		equal(t, "lines", len(p.Lines()), n)
+		evs := p.End()
+		equal(t, "the first", facts(evs, "c1"), []string{written, settled})
+		equal(t, "the last", facts(evs, fmt.Sprint("c", n)), []string{written, settled})
+	})
+}
+
+// Commands that hang keep nobody from answering what is asked, or from the end.
+func TestHangingCommands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := played(t, `{"rules":[{"tool":"Read","then":"deny"}]}`)
+		p.Say(ask(`"q1"`, "Bash", `{}`))
+		give := func(id, name, data string) {
+			p.Give(bus.Command{ID: id, Name: name, Data: []byte(data), DeliverBy: time.Now().Add(time.Hour), EffectBy: time.Now().Add(24 * time.Hour)})
+			synctest.Wait()
+		}
+		for i := range 70 {
+			give(fmt.Sprint("m", i), "set_model", `{"model":"x"}`)
+		}
+		lines := len(p.Lines())
+		equal(t, "written", lines, 64)
+		give("c1", "answer", `{"ask":"a1","decision":"deny"}`)
+		p.Say(ask(`"q2"`, "Read", `{}`))
+		synctest.Wait()
+		equal(t, "answers", len(p.Lines())-lines, 2)
+		equal(t, "past the bound", facts(p.End(), "m69"), []string{"refused: too_many_commands"})
+	})
+	r := session(t, claude, rungs(quick, quick, quick))
+	for range 64 {
+		r.command("set_model", `{"model":"x"}`)
+	}
+	for range 64 {
+		r.request()
+	}
+	got := r.final(r.command("interrupt", escalate))
+	if last := got[len(got)-1]; !strings.HasPrefix(last, "settled") {
+		t.Errorf("the escalation: %q", got)
+	}
+	r.ended()
+	r.end()
+}
