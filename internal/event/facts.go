@@ -146,8 +146,9 @@ type CommandFact struct {
 
 // Stalled is the data of [TypeStalled], a watchdog's observation.
 type Stalled struct {
-	// What is no_exit_after_end, silent_turn, open_ask (nobody has answered), or
-	// stream_closed (the agent was denied because its stdin is closed).
+	// What is no_exit_after_end, silent_turn, open_ask (nobody has answered),
+	// stream_closed (the agent was denied because its stdin is closed), or, of a
+	// driven run, timeout or max_idle: what it is ended for.
 	What    string `json:"what"`
 	Seconds int    `json:"seconds"`
 	Ask     string `json:"ask,omitempty"`
