@@ -29,6 +29,12 @@ Exit codes with --wait: 0 settled   1 refused, or too late   2 usage
 Without --wait: 0 the bus has this answer, or had the same   1 somebody else was
   first, or the ask is open no more`
 
+// answerFlags adds the flags that all answers share.
+func (o *giving) answerFlags(c *cobra.Command) {
+	o.flags(c)
+	c.Flags().Lookup("deliver-within").Usage += "\n(default 24h)"
+}
+
 func newAllow(a *app) *cobra.Command {
 	var o giving
 	var session bool
@@ -45,7 +51,7 @@ func newAllow(a *app) *cobra.Command {
 			})
 		},
 	}
-	o.flags(c)
+	o.answerFlags(c)
 	c.Flags().BoolVar(&session, "session", false, "and the like for the rest of the session, where the agent offers that")
 	return c
 }
@@ -68,7 +74,7 @@ question is not answered. It goes on without, unless --interrupt ends its turn.
 			})
 		},
 	}
-	o.flags(c)
+	o.answerFlags(c)
 	c.Flags().StringVarP(&message, "message", "m", "", "why, for the agent")
 	c.Flags().BoolVar(&interrupt, "interrupt", false, "end the turn, too")
 	return c
@@ -106,7 +112,7 @@ order of cbcast asks. An ANSWER is
 			})
 		},
 	}
-	o.flags(c)
+	o.answerFlags(c)
 	c.Flags().StringVar(&vendor, "vendor", "", "a decision that the agent offers, in JSON")
 	return c
 }

@@ -29,8 +29,9 @@ func newSend(a *app) *cobra.Command {
 		Short: "Send a message to an agent",
 		Long: `send gives the agent of RUN a message, as if its host had sent it. The message is
 TEXT, or what is in FILE, or on the standard input with @- (@@… is a text that
-begins with @). With --blocks it is a JSON list of content blocks, which may hold images. A message that the agent would
-lose now waits until it can be given. RUN is as in cbcast interrupt.
+begins with @). With --blocks it is a JSON list of content blocks, which may hold
+images. A message that the agent would lose now waits until it can be given. RUN
+is as in cbcast interrupt.
 
 ` + waitHelp + `
 

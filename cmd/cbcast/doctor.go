@@ -51,7 +51,7 @@ Exit codes: 0 nothing fails   1 something does   2 usage`,
 	}
 	c.Flags().SetInterspersed(false)
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	c.Flags().StringVar(&name, "dialect", "", "how COMMAND speaks: claude, cbc or codex (default: by its name)")
+	c.Flags().StringVar(&name, "dialect", "", "how COMMAND speaks: claude, cbc, codex or unknown (default: by its name)")
 	return c
 }
 

@@ -152,7 +152,7 @@ func randomKey() []byte {
 func (a *app) logger() (*slog.Logger, func(), error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(a.cfg.LogLevel)); err != nil {
-		return nil, nil, &exitError{exitUsage, fmt.Errorf("CBCAST_LOG_LEVEL: %w", err)}
+		return nil, nil, &exitError{exitUsage, fmt.Errorf("CBCAST_LOG_LEVEL is %q; it must be debug, info, warn or error", a.cfg.LogLevel)}
 	}
 	opt := &slog.HandlerOptions{Level: level}
 	if a.cfg.LogFile != "" {

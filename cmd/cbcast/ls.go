@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cbcast/cbcast/ingest/spool"
 	"github.com/cbcast/cbcast/internal/bus"
 )
 
@@ -38,6 +39,9 @@ func newLs(a *app) *cobra.Command {
 				if asJSON {
 					return printJSON(a.io.out, runs)
 				}
+				if len(runs) == 0 {
+					return a.noRuns()
+				}
 				return printRuns(a.io.out, runs)
 			})
 		},
@@ -57,11 +61,22 @@ func printJSON[T any](w io.Writer, list []T) error {
 	return nil
 }
 
-func printRuns(w io.Writer, runs []bus.RunInfo) error {
-	if len(runs) == 0 {
-		_, err := fmt.Fprintln(w, "no runs yet; try cbcast demo, or cbcast run -- claude -p …")
+// noRuns says why there are none: the bus is empty, and the spool perhaps not.
+func (a *app) noRuns() error {
+	text := "no runs yet; try cbcast demo, or cbcast run -- claude -p …"
+	infos, err := spool.List(a.spoolRoot())
+	if err != nil {
 		return err
 	}
+	left := len(slices.DeleteFunc(infos, func(i spool.Info) bool { return i.Err != nil || i.Live || i.Shipped() }))
+	if left > 0 {
+		text = fmt.Sprintf("no runs on the bus yet; runs that wait for it in the spool: %d (cbcast flush)", left)
+	}
+	_, err = fmt.Fprintln(a.io.out, text)
+	return err
+}
+
+func printRuns(w io.Writer, runs []bus.RunInfo) error {
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(tw, "RUN\tSTATE\tVERDICT\tDIALECT\tEVENTS\tSTARTED\tFOR\tWHERE")
 	for _, r := range runs {

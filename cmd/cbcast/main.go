@@ -106,10 +106,10 @@ func newRoot(a *app) *cobra.Command {
 		Use:     "cbcast",
 		Version: version(),
 		Short:   "See, replay and steer headless coding agents",
-		Long: `cbcast wraps a headless coding agent (cbc, claude), passes its
+		Long: `cbcast wraps a headless coding agent (claude, cbc, codex app-server), passes its
 stdin, stdout and stderr through untouched, and publishes every line as an event
 to NATS JetStream. A relay serves the events over HTTP, live and replayed in
-order, and carries commands such as interrupt back to the agent.
+order, and carries answers and commands back to the agent.
 
 Without configuration everything runs on this machine: the first command that
 needs one starts a NATS server and a relay on the loopback interface.
@@ -135,7 +135,9 @@ needs one starts a NATS server and a relay on the loopback interface.
 		return nil
 	}
 	root.Args = usage
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} })
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return &exitError{exitUsage, fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
+	})
 	root.AddCommand(newRun(a), newTap(a), newImport(a), newUp(a), newDemo(a), newPlay(a), newLs(a), newTail(a),
 		newInterrupt(a), newAsks(a), newAllow(a), newDeny(a), newAnswer(a), newSend(a), newCommand(a), newFlush(a), newProvision(a), newVersion(a), newDoctor(a))
 	for _, c := range root.Commands() {

@@ -13,7 +13,7 @@ import (
 func newProvision(a *app) *cobra.Command {
 	var plan bool
 	c := &cobra.Command{
-		Use:   "provision [--plan]",
+		Use:   "provision",
 		Short: "Create the streams and buckets on a NATS server",
 		Long: `provision creates what is missing of the streams and buckets that cbcast needs on
 the server of CBCAST_NATS_URL. What exists is compared and never altered: where it

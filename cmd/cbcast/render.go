@@ -75,6 +75,10 @@ func factSummary(e *event.Event) string {
 			return fmt.Sprintf("%s  by %s from %s did not count: %s", name, short(au.Actor), short(au.From), short(au.Refused))
 		}
 		return fmt.Sprintf("%s  by %s from %s%s  (command %s)", name, short(au.Actor), short(au.From), reason(au.Reason), short(au.Command))
+	case event.TypeCapabilities:
+		var can event.Capabilities
+		_ = json.Unmarshal(e.Data, &can)
+		return strings.Join(compact([]string{"capabilities  level " + short(can.Level), short(strings.Join(can.Commands, " "))}), "  ")
 	case event.TypeAsk:
 		var c event.AskClosed
 		_ = json.Unmarshal(e.Data, &c)
@@ -82,7 +86,8 @@ func factSummary(e *event.Event) string {
 	case event.TypeDecision:
 		var d event.AutoDecided
 		_ = json.Unmarshal(e.Data, &d)
-		return fmt.Sprintf("ask %s  %s by the policy's %s %s%s", short(d.Ask), short(d.Decision), short(d.Cause), short(d.Rule), reason(d.Error))
+		cause := strings.Join(compact([]string{short(d.Cause), short(d.Rule)}), " ")
+		return fmt.Sprintf("ask %s  %s by the policy's %s%s", short(d.Ask), short(d.Decision), cause, reason(d.Error))
 	case event.TypeLost:
 		return "lost  no word from the edge; the verdict is provisional"
 	case event.TypeResumed:

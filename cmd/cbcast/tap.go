@@ -49,7 +49,7 @@ run where the agent can be wrapped.`,
 func newImport(a *app) *cobra.Command {
 	var d string
 	c := &cobra.Command{
-		Use:   "import FILE",
+		Use:   "import [flags] FILE",
 		Short: "Publish a recorded stream as a run",
 		Long: `import publishes the lines of FILE ("-" is stdin), a recorded stdout of an agent, as a
 run of its own, and prints the run's id. Times are those of the import.

@@ -99,7 +99,7 @@ func (a *app) serviceLogger() (*slog.Logger, func(), error) {
 	level := slog.LevelInfo
 	if _, set := environMap(a.environ)[envPrefix+"LOG_LEVEL"]; set {
 		if err := level.UnmarshalText([]byte(a.cfg.LogLevel)); err != nil {
-			return nil, nil, &exitError{exitUsage, fmt.Errorf("CBCAST_LOG_LEVEL: %w", err)}
+			return nil, nil, &exitError{exitUsage, fmt.Errorf("CBCAST_LOG_LEVEL is %q; it must be debug, info, warn or error", a.cfg.LogLevel)}
 		}
 	}
 	return slog.New(slog.NewTextHandler(a.io.err, &slog.HandlerOptions{Level: level})), func() {}, nil
