@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -126,31 +127,55 @@ func gone(s *stored) bool {
 // expired reports whether it is no more because nobody renewed it.
 func expired(s *stored) bool { return s.header.Get(hdrMarker) == "MaxAge" }
 
-// Runs returns every entry, in the order they were written last.
+// maxPasses bounds how often Runs reads on behind what was written meanwhile.
+const maxPasses = 16
+
+// Runs returns every entry, in the order they were written last. One that is
+// written while they are read moves behind the last one: it reads on until there
+// is nothing new.
 func (b *Bus) Runs(ctx context.Context) ([]RunInfo, error) {
 	var all []RunInfo
-	last, err := b.get(ctx, kvStream(subject.RunsBucket), getRequest{LastFor: kvRoot(subject.RunsBucket) + ">"})
-	if errors.Is(err, ErrNotFound) {
-		return nil, nil
-	}
-	if err == nil {
-		err = b.scan(ctx, kvStream(subject.RunsBucket), kvRoot(subject.RunsBucket)+">", 1, last.seq, func(s *stored) error {
-			if gone(s) {
-				return nil
-			}
-			r, err := runOf(s)
-			if err != nil {
-				b.log.Warn("registry entry not readable, left out", "key", s.subject, "error", err)
-				return nil
-			}
-			all = append(all, r)
+	stream, keys := kvStream(subject.RunsBucket), kvRoot(subject.RunsBucket)+">"
+	entry := func(s *stored) error {
+		if gone(s) {
+			run, _ := subject.Untoken(kvKey(subject.RunsBucket, s.subject))
+			all = slices.DeleteFunc(all, func(o RunInfo) bool { return o.Run == run })
 			return nil
-		})
+		}
+		r, err := runOf(s)
+		if err != nil {
+			b.log.Warn("registry entry not readable, left out", "key", s.subject, "error", err)
+			return nil
+		}
+		all = append(all, r)
+		return nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("list runs: %w", err)
+	for pass, read := 0, uint64(0); pass < maxPasses; pass++ {
+		last, err := b.get(ctx, stream, getRequest{LastFor: keys})
+		if errors.Is(err, ErrNotFound) || err == nil && last.seq <= read {
+			break
+		}
+		if err == nil {
+			err = b.scan(ctx, stream, keys, read+1, last.seq, entry)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list runs: %w", err)
+		}
+		read = last.seq
 	}
-	return all, nil
+	return newest(all), nil
+}
+
+// newest keeps the last entry of each run.
+func newest(all []RunInfo) []RunInfo {
+	seen := make(map[string]bool, len(all))
+	for i, r := range slices.Backward(all) {
+		if seen[r.Run] {
+			all[i].Run = "" // it was written again
+		}
+		seen[r.Run] = true
+	}
+	return slices.DeleteFunc(all, func(r RunInfo) bool { return r.Run == "" })
 }
 
 // WatchRuns calls fn for every entry there is and for each change from then on,
