@@ -35,7 +35,7 @@ func TestRunsWhileWritten(t *testing.T) {
 		}
 		done <- nil
 	}()
-	for range 500 {
+	for range 100 {
 		runs, err := b.Runs(t.Context())
 		if err != nil {
 			t.Fatal(err)
