@@ -45,15 +45,25 @@ type ask struct {
 // launch starts p and says what every host says first.
 func launch(t *testing.T, m *model, p program, wrapped bool) *agent {
 	t.Helper()
+	var h *hub
+	if wrapped {
+		h = up(t)
+	}
+	return launchOn(t, m, p, h)
+}
+
+// launchOn is launch with a hub, nil for a bare agent.
+func launchOn(t *testing.T, m *model, p program, h *hub) *agent {
+	t.Helper()
 	a := &agent{m: m, p: p, settled: func() {}}
 	var env []string
-	if wrapped {
-		a.w = &wrap{hub: up(t)}
-		env = a.w.env()
+	if h != nil {
+		a.w = &wrap{hub: h}
+		env = h.env()
 	}
-	a.session = start(t, p, p.argv(wrapped), env...)
+	a.session = start(t, p, p.argv(h != nil), env...)
 	a.open()
-	if wrapped {
+	if h != nil {
 		a.w.run = a.w.theRun()
 		a.w.events = a.w.follow(a.w.run)
 	}

@@ -24,7 +24,9 @@ type hub struct {
 	t     *testing.T
 	state string // CBCAST_STATE_DIR
 	url   string // of the relay
+	nats  string // of the NATS server
 	token string
+	more  []string // of an environment
 }
 
 // cbcast is the program under test.
@@ -53,13 +55,17 @@ func up(t *testing.T) *hub {
 			t.Logf("cbcast up: %v\n%s", err, log.String())
 		}
 	})
-	for h.url == "" && lines.Scan() {
-		if f := strings.Fields(lines.Text()); len(f) == 2 && f[0] == "relay" {
+	for h.nats == "" && lines.Scan() {
+		f := strings.Fields(lines.Text())
+		switch {
+		case len(f) == 2 && f[0] == "relay":
 			h.url = f[1]
+		case len(f) == 2 && f[0] == "nats":
+			h.nats = f[1]
 		}
 	}
-	if h.url == "" {
-		t.Fatalf("cbcast up names no relay: %v\n%s", lines.Err(), log.String())
+	if h.url == "" || h.nats == "" {
+		t.Fatalf("cbcast up names no relay or no server: %v\n%s", lines.Err(), log.String())
 	}
 	b, err := os.ReadFile(filepath.Join(h.state, "token"))
 	if err != nil {
@@ -70,7 +76,13 @@ func up(t *testing.T) *hub {
 }
 
 // env points a cbcast at this hub.
-func (h *hub) env() []string { return []string{"CBCAST_STATE_DIR=" + h.state} }
+func (h *hub) env() []string { return append([]string{"CBCAST_STATE_DIR=" + h.state}, h.more...) }
+
+// elsewhere makes what runs from now on keep its spools where the hub does not
+// look for them.
+func (h *hub) elsewhere() {
+	h.more = []string{"CBCAST_STATE_DIR=" + scratch(h.t), "CBCAST_NATS_URL=" + h.nats, "CBCAST_NATS_NKEY=" + filepath.Join(h.state, "hub", "key")}
+}
 
 // call makes a request and decodes the answer into v.
 func (h *hub) call(method, path string, body, v any) int {

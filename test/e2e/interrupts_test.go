@@ -4,14 +4,19 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cbcast/cbcast/internal/dialect"
 	"github.com/cbcast/cbcast/test/mockmodel"
 )
 
+// talk gives an agent the time to read the first half of an answer. What it has not
+// read when it is interrupted it does not repeat.
+var talk = mockmodel.Step{Say: "a long answer", Pause: 400 * time.Millisecond}
+
 // slow are the turns of a long answer.
 func slow(*model) []mockmodel.Turn {
-	return []mockmodel.Turn{turn("main", say("a long answer"), gate("main"))}
+	return []mockmodel.Turn{turn("main", talk, gate("main"))}
 }
 
 var claudeInterrupts = map[string]scenario{

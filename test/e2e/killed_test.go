@@ -24,7 +24,9 @@ func TestKilled(t *testing.T) {
 				p := program(t, m).asking()
 				p.env = append(p.env, "CBCAST_PRESENCE_TTL=2s")
 				m.Add(turn("main", p.shell(m.atGate("bash"))), mockmodel.Turn{Name: "after", Times: -1, Steps: []mockmodel.Step{say("done")}})
-				a := launch(t, m, p, true)
+				h := up(t)
+				h.elsewhere()
+				a := launchOn(t, m, p, h)
 				a.say("run it")
 				q := a.asks()
 				a.waits(view.Approval, 1, 0)
@@ -48,7 +50,7 @@ func TestKilled(t *testing.T) {
 				if !v.Provisional || v.Verdict.Verdict != "lost" || v.Asks[0].State != first {
 					t.Errorf("the run is lost, %v (provisional: %t), its ask %s, want %s", *v.Verdict, v.Provisional, v.Asks[0].State, first)
 				}
-				if out, code := a.w.cbcast("flush"); code != 0 { // the hub would, half a minute later
+				if out, code := a.w.cbcast("flush"); code != 0 {
 					t.Errorf("cbcast flush: exit code %d\n%s", code, out)
 				}
 				v = a.w.until(a.w.run, "end", func(v *view.View) bool { return v.State == "done" })

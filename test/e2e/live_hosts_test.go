@@ -86,8 +86,8 @@ func (hs *liveHost) play(t *testing.T, h *hub) ([]string, program) {
 	p := hs.agent(t, m)
 	m.Add(
 		turn("tool", p.shell("touch made && echo it-ran")),
-		turn("talk", say("a long answer"), gate("cut")),
-		turn("talk on", say("another one"), gate("own")),
+		turn("talk", talk, gate("cut")),
+		turn("talk on", talk, gate("own")),
 	)
 	options, env := map[string]any{}, []string{}
 	for k, v := range hs.options {

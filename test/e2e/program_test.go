@@ -16,7 +16,7 @@ import (
 
 // patience bounds every wait. Nothing waits that long unless it is broken: the
 // slowest thing here is cbc, which reports an idle interrupt after 30 s.
-const patience = 45 * time.Second
+const patience = 90 * time.Second
 
 // A model is a running scripted model.
 type model struct {
