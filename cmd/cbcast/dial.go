@@ -3,9 +3,8 @@ package main
 import (
 	"context"
 	"net"
-	"net/url"
-	"strings"
 
+	"github.com/cbcast/cbcast/internal/bus"
 	"github.com/cbcast/cbcast/internal/natsd"
 )
 
@@ -40,13 +39,4 @@ func (l lifetime) InProcessConn() (net.Conn, error) {
 }
 
 // redactURL is a URL list without its passwords.
-func redactURL(list string) string {
-	var out []string
-	for one := range strings.SplitSeq(list, ",") {
-		if u, err := url.Parse(one); err == nil {
-			one = u.Redacted()
-		}
-		out = append(out, one)
-	}
-	return strings.Join(out, ",")
-}
+func redactURL(list string) string { return bus.RedactURL(list) }

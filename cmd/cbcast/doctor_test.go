@@ -29,9 +29,9 @@ func TestSkew(t *testing.T) {
 }
 
 func TestHideSecrets(t *testing.T) {
-	cfg := bus.Config{URL: "nats://u:pass1@a:1,nats://b:2", Token: "token1", Password: "pass2"}
-	got := hideSecrets(errors.New("dial nats://u:pass1@a:1 with token1 and pass2"), cfg)
-	for _, secret := range []string{"pass1", "pass2", "token1"} {
+	cfg := bus.Config{URL: "nats://u:pass1@a:1,nats://b:2,u:pass3@c:1", Token: "token1", Password: "pass2"}
+	got := hideSecrets(errors.New("dial nats://u:pass1@a:1 with token1 and pass2, u:pass3@c:1"), cfg)
+	for _, secret := range []string{"pass1", "pass2", "pass3", "token1"} {
 		if strings.Contains(got, secret) {
 			t.Errorf("%q holds %s", got, secret)
 		}

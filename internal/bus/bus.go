@@ -238,7 +238,7 @@ func (b *Bus) won(nc *nats.Conn) {
 	b.cur.ctx, b.cur.end = context.WithCancel(context.Background())
 	close(b.came)
 	b.came = make(chan struct{})
-	b.log.Debug("bus connected", "server", nc.ConnectedUrlRedacted(), "generation", b.gens)
+	b.log.Debug("bus connected", "server", connectedTo(nc), "generation", b.gens)
 }
 
 func (b *Bus) broke(nc *nats.Conn, err error) {

@@ -165,5 +165,5 @@ func (b *Bus) Server() string {
 	if err != nil {
 		return ""
 	}
-	return fmt.Sprintf("%s %s at %s", l.nc.ConnectedServerName(), l.nc.ConnectedServerVersion(), l.nc.ConnectedUrlRedacted())
+	return fmt.Sprintf("%s %s at %s", l.nc.ConnectedServerName(), l.nc.ConnectedServerVersion(), connectedTo(l.nc))
 }

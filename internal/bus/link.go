@@ -62,7 +62,8 @@ func (b *Bus) dial(ctx context.Context, gone chan struct{}) (*nats.Conn, error) 
 	if url == "" {
 		url = nats.DefaultURL
 	}
-	return nats.Connect(url, opts...)
+	nc, err := nats.Connect(url, opts...)
+	return nc, withoutURL(err)
 }
 
 // A dialer makes the sockets, so that Close can end a dial and a write.
