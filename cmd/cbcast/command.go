@@ -38,7 +38,7 @@ is as in cbcast interrupt.
 Settled means that the agent has ended the turn of the message.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, words []string) error {
-			text, err := a.text(words[1])
+			text, err := a.text(words[1], maxRead)
 			if err != nil {
 				return &exitError{exitUsage, err}
 			}
@@ -134,7 +134,7 @@ func (a *app) keyed(name string, words []string) (map[string]json.RawMessage, er
 		if !slices.Contains(keys, key) {
 			return nil, fmt.Errorf("%s takes no %q; it takes %s", name, key, cmp.Or(strings.Join(keys, ", "), "nothing"))
 		}
-		text, err := a.text(v)
+		text, err := a.text(v, maxRead)
 		if err != nil {
 			return nil, err
 		}
@@ -150,14 +150,17 @@ func (a *app) keyed(name string, words []string) (map[string]json.RawMessage, er
 	return args, nil
 }
 
-// text is a word of the command line, or what is in the file that it names. A
-// word that begins with "@" itself has it twice.
-func (a *app) text(word string) (string, error) {
+// text is a word of the command line, or what is in the file that it names, which
+// has no more than most bytes. A word that begins with "@" itself has it twice.
+func (a *app) text(word string, most int) (string, error) {
 	name, ok := strings.CutPrefix(word, "@")
 	if !ok || strings.HasPrefix(name, "@") {
 		return name, nil
 	}
 	var in io.Reader = a.io.in
+	if name == "-" && a.io.in == nil {
+		return "", errors.New("there is no stdin")
+	}
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
@@ -166,12 +169,12 @@ func (a *app) text(word string) (string, error) {
 		defer f.Close()
 		in = f
 	}
-	b, err := io.ReadAll(io.LimitReader(in, maxRead+1))
+	b, err := io.ReadAll(io.LimitReader(in, int64(most)+1))
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("read %s: %w", name, err)
-	case len(b) > maxRead:
-		return "", fmt.Errorf("%s is longer than %d bytes", name, maxRead)
+	case len(b) > most:
+		return "", fmt.Errorf("%s is longer than %d bytes", name, most)
 	}
 	return string(b), nil
 }

@@ -40,8 +40,9 @@ func newRun(a *app) *cobra.Command {
 		Long: `run starts COMMAND and passes stdin, stdout, stderr, signals and the exit code
 through untouched. Beside that it publishes every line to NATS and takes commands
 such as interrupt for it, if COMMAND reads them: claude and cbc do with
---input-format stream-json. Nothing of cbcast's is written to stdout, and to stderr
-only when that is a terminal, or when COMMAND cannot be run at all.
+--input-format stream-json, codex as codex app-server. Nothing of cbcast's is
+written to stdout, and to stderr only when that is a terminal, or when COMMAND
+cannot be run at all.
 
 Where no NATS is reachable the lines stay in the spool on this machine; a later
 run, flush or up ships them. The agent never waits for any of it.
@@ -53,6 +54,7 @@ has been open for 5 s, and exits with the verdict's code. Several prompts: cbc a
 codex get each when the turn before has ended, claude all at once. Progress goes to
 stderr, and in GitHub and GitLab in parts that fold; stdout is the agent's last
 answer on a terminal and in a CI's log, the agent's own lines elsewhere (--output).
+--resume, --timeout, --max-idle, --dry-run, --quiet and --output are for this only.
 
 Exit codes: those of COMMAND; a death by signal is repeated. With --exit=verdict,
 and with --prompt:
@@ -103,7 +105,7 @@ With --require-delivery, 4 when the run's events are not all on the bus at the e
 	f.StringVar(&a.cfg.Edge.Tenant, "tenant", a.cfg.Edge.Tenant, "tenant that the run belongs to")
 	f.StringVar(&a.cfg.Hub, "hub", a.cfg.Hub, "hub of this machine: auto, never or require")
 	d := &o.drive
-	f.StringArrayVar(&d.prompts, "prompt", nil, "drive COMMAND: a message for it, or @FILE (@- is stdin); may be repeated")
+	f.StringArrayVar(&d.prompts, "prompt", nil, "drive COMMAND: a message for it, or @FILE (@- is stdin, @@… a text that\nbegins with @); may be repeated")
 	f.StringVar(&d.resume, "resume", "", "go on with a session: its id, or a run of it (or last)")
 	f.DurationVar(&d.timeout, "timeout", 0, "end the run after so long: interrupt, SIGTERM, SIGKILL; exit code 124")
 	f.DurationVar(&d.maxIdle, "max-idle", 0, "end it when nothing came from it for so long, unless an ask is open; exit code 124")

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -71,12 +69,12 @@ func (o *driveOptions) wanted() (bool, error) {
 func (a *app) prompts(list []string) ([]string, error) {
 	var out []string
 	for _, p := range list {
-		if name, ok := strings.CutPrefix(p, "@"); ok {
-			b, err := a.readPrompt(name)
+		if strings.HasPrefix(p, "@") {
+			text, err := a.text(p, maxPrompt)
 			if err != nil {
-				return nil, fmt.Errorf("read the prompt: %w", err)
+				return nil, fmt.Errorf("--prompt %s: %w; @ names a file, @@ begins a text with @", p, err)
 			}
-			p = strings.TrimRight(string(b), "\r\n")
+			p = strings.TrimRight(text, "\r\n")
 		}
 		switch {
 		case strings.TrimSpace(p) == "":
@@ -87,21 +85,6 @@ func (a *app) prompts(list []string) ([]string, error) {
 		out = append(out, strings.ToValidUTF8(p, "\ufffd"))
 	}
 	return out, nil
-}
-
-func (a *app) readPrompt(name string) ([]byte, error) {
-	var r io.Reader = a.io.in
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		r = f
-	} else if a.io.in == nil {
-		return nil, errors.New("there is no stdin")
-	}
-	return io.ReadAll(io.LimitReader(r, maxPrompt+1))
 }
 
 // drive runs an agent that has no host.
@@ -207,6 +190,9 @@ func (a *app) driveExit(o runOptions, out ingest.Outcome, code int) error {
 func (a *app) lookUp(ctx context.Context, st *station, id string, name dialect.Name, d *ingest.Drive, say func(string)) error {
 	d.Resume = event.Resume{Session: id}
 	if st.edgeDialer() == nil {
+		if id == "last" {
+			return errors.New("--resume last: there is no bus that knows the runs; give the session's id")
+		}
 		say("no bus: " + id + " is taken as a session; of a codex session the sandbox is not known")
 		return nil
 	}
@@ -214,6 +200,9 @@ func (a *app) lookUp(ctx context.Context, st *station, id string, name dialect.N
 	defer cancel()
 	b, err := st.connect(ctx)
 	if err != nil {
+		if id == "last" {
+			return fmt.Errorf("--resume last: %w", err)
+		}
 		say("the bus is away: " + id + " is taken as a session")
 		return nil
 	}
