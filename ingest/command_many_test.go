@@ -2,6 +2,8 @@ package ingest_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -64,6 +66,26 @@ func TestHangingCommands(t *testing.T) {
 		r.request()
 	}
 	got := r.final(r.command("interrupt", escalate))
+	if last := got[len(got)-1]; !strings.HasPrefix(last, "settled") {
+		t.Errorf("the escalation: %q", got)
+	}
+	r.ended()
+	r.end()
+}
+
+// Where nothing can be journalled an answer is refused, and the child can still be
+// ended.
+func TestEscalateWithoutJournal(t *testing.T) {
+	r := session(t, claude, rungs(quick, quick, quick))
+	if err := os.Mkdir(filepath.Join(r.root, r.run, "commands"), 0o700); err != nil { // in the journal's place
+		t.Fatal(err)
+	}
+	r.asked(ask(`"q1"`, "Bash", `{}`))
+	got := r.final(r.answer("a1", allow))
+	if len(got) != 1 || !strings.HasPrefix(got[0], "refused: journal: ") {
+		t.Errorf("the answer: %q", got)
+	}
+	got = r.final(r.command("interrupt", escalate))
 	if last := got[len(got)-1]; !strings.HasPrefix(last, "settled") {
 		t.Errorf("the escalation: %q", got)
 	}

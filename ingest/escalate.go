@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cbcast/cbcast/ingest/child"
+	"github.com/cbcast/cbcast/ingest/spool"
 	"github.com/cbcast/cbcast/internal/dialect"
 	"github.com/cbcast/cbcast/internal/event"
 )
@@ -126,12 +127,18 @@ func (a *escalation) climb(ctx context.Context) {
 		c.finish(a.pending, event.Expired, "delivered too late")
 		return
 	}
-	if err := c.journal.Intent(a.cmd.ID, mustJSON(journalled{Name: a.cmd.Name})); err != nil {
+	// A full disk keeps nobody from ending a child: what an escalation does twice is
+	// done once. Without an entry a crash leaves its last fact to the relay.
+	err := c.journal.Intent(a.cmd.ID, mustJSON(journalled{Name: a.cmd.Name}))
+	if errors.Is(err, spool.ErrKnown) {
 		c.finish(a.pending, event.Refused, "journal: "+err.Error())
 		return
 	}
+	if err != nil {
+		c.log.Warn("journal an escalation; it goes on", "command", a.cmd.ID, "error", err)
+	}
 	c.rec.mu.Lock()
-	a.journal = true
+	a.journal = err == nil
 	a.look()
 	limits := a.limits()
 	c.rec.mu.Unlock()
