@@ -182,6 +182,11 @@ func TestListRuns(t *testing.T) {
 			t.Errorf("%q: %s, want %s", query, got, want)
 		}
 	}
+	for _, query := range []string{"?state=asleep", "?waiting_for=godot"} {
+		if got := s.get("/v1/runs"+query, nil); got.status != http.StatusBadRequest {
+			t.Errorf("%q: status %d", query, got.status)
+		}
+	}
 	var all []string
 	for query := "?limit=3"; ; {
 		got, l := list(query)

@@ -96,7 +96,8 @@ func (r *Relay) Ready() bool { return r.bus.Connected() && r.hub.ready() && r.re
 
 const indexText = `cbcast relay
 
-GET  /v1/runs                        runs, the newest first (state, tenant, dialect, limit, cursor)
+GET  /v1/runs                        runs, the newest first (state, waiting_for, tenant, dialect, session,
+                                     limit, cursor)
 GET  /v1/runs/{run}                  one run's state
 GET  /v1/runs/{run}/events           its events, page by page (after, limit, task, session)
 GET  /v1/runs/{run}/stream           its events as server-sent events (Last-Event-ID or after, task, session)

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,6 +35,16 @@ type RunList struct {
 	Next string     `json:"next,omitempty"` // the cursor of the next page; absent on the last
 }
 
+// listWords are the parameters of the list that take one of a few words: any other
+// is a mistake, not a list without runs.
+var listWords = []struct {
+	param string
+	words []string
+}{
+	{"state", []string{"starting", "working", "waiting", "idle", "done", "lost"}},
+	{"waiting_for", []string{"approval", "input", "resume"}},
+}
+
 func (r *Relay) listRuns(w http.ResponseWriter, q *http.Request) *apiErr {
 	if !r.reg.whole() {
 		return fail(CodeUnavailable, "the list of runs is not read yet")
@@ -42,6 +53,11 @@ func (r *Relay) listRuns(w http.ResponseWriter, q *http.Request) *apiErr {
 	limit, aerr := limitOf(q, listDefault, listMax)
 	if aerr != nil {
 		return aerr
+	}
+	for _, c := range listWords {
+		if v := query.Get(c.param); v != "" && !slices.Contains(c.words, v) {
+			return fail(CodeBadRequest, c.param+" must be one of "+strings.Join(c.words, ", ")).with("parameter", c.param)
+		}
 	}
 	var behind *bus.RunInfo
 	if c := query.Get("cursor"); c != "" {
