@@ -76,6 +76,10 @@ func (a *setter) acked(_ *request, resp dialect.Response) {
 	if a.before != "" {
 		detail["previous_"+a.name] = bound(a.before, maxReason)
 	}
+	if a.name == "mode" && detail[a.name] != a.value { // a model may have another name
+		a.c.finishLocked(a.pending, event.Refused, "the child is in another mode than was asked for", detail)
+		return
+	}
 	a.settled(detail)
 }
 

@@ -70,6 +70,12 @@ func TestRequests(t *testing.T) {
 			},
 		},
 		{
+			name: "another mode", s: claude, command: "set_permission_mode", args: `{"mode":"plan"}`,
+			request: `"subtype":"set_permission_mode","mode":"plan"`, answer: `{"mode":"bypassPermissions"}`,
+			want:   []string{written, acked, "refused: the child is in another mode than was asked for"},
+			detail: map[string]string{"mode": "bypassPermissions"},
+		},
+		{
 			name: "model cbc", s: cbc, command: "set_model", args: `{"model":"no-such"}`,
 			request: `"subtype":"set_model","session_id":"s-main","model":"no-such"`, answer: `{"session_id":"s-main","model":"no-such","previous_model":"mock-model"}`,
 			want: []string{written, acked, settled}, detail: map[string]string{"model": "no-such", "previous_model": "mock-model"},
