@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"slices"
+	"math"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -129,10 +130,17 @@ func (v Value) Says(text string) bool {
 // Int returns the value as an integer, 0 where it is none that fits.
 func (v Value) Int() int64 {
 	n, err := strconv.ParseInt(string(v), 10, 64)
-	if err != nil {
-		return int64(v.Float())
+	if err == nil {
+		return n
 	}
-	return n
+	switch f := v.Float(); {
+	case f >= math.MaxInt64:
+		return math.MaxInt64
+	case f <= math.MinInt64:
+		return math.MinInt64
+	default:
+		return int64(f)
+	}
 }
 
 // Float returns the value as a float, 0 where it is no finite number.
