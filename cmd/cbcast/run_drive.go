@@ -141,7 +141,7 @@ func (a *app) drive(ctx context.Context, o runOptions) error {
 		return notDriven(err)
 	}
 	code := driveCode(out)
-	pr.end(out, code)
+	pr.end(out, endCode(o, out, code))
 	return a.driveExit(o, out, code)
 }
 
@@ -168,9 +168,25 @@ func driveCode(out ingest.Outcome) int {
 	return code
 }
 
+// undelivered reports whether a run of this code fails because not all is on the bus.
+func undelivered(o runOptions, out ingest.Outcome, code int) bool {
+	return o.requireDelivery && !out.Shipped && (code == exitOK || code == exitInterrupt)
+}
+
+// endCode is how driveExit ends, as a shell shows it.
+func endCode(o runOptions, out ingest.Outcome, code int) int {
+	switch {
+	case undelivered(o, out, code):
+		return exitIncomplete
+	case code == exitInterrupt && out.Result.Signal != 0 && passedOn(out.Result):
+		return out.Result.Code
+	}
+	return code
+}
+
 func (a *app) driveExit(o runOptions, out ingest.Outcome, code int) error {
 	switch {
-	case o.requireDelivery && !out.Shipped && (code == exitOK || code == exitInterrupt):
+	case undelivered(o, out, code):
 		return a.runExit(o, out)
 	case code == exitInterrupt && out.Result.Signal != 0 && passedOn(out.Result):
 		a.signal = out.Result.Signal
