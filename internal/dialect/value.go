@@ -3,8 +3,8 @@ package dialect
 import (
 	"bytes"
 	"encoding/binary"
-	"slices"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -127,7 +127,8 @@ func (v Value) Says(text string) bool {
 	return strings.TrimSpace(v.Text()) == text
 }
 
-// Int returns the value as an integer, 0 where it is none that fits.
+// Int returns the value as an integer, the largest or the least where it is beyond,
+// 0 where it is no number.
 func (v Value) Int() int64 {
 	n, err := strconv.ParseInt(string(v), 10, 64)
 	if err == nil {
