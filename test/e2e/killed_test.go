@@ -3,9 +3,11 @@ package e2e
 import (
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	cb "github.com/cbcast/cbcast/internal/event"
 	view "github.com/cbcast/cbcast/internal/run"
 	"github.com/cbcast/cbcast/test/mockmodel"
 )
@@ -50,6 +52,9 @@ func TestKilled(t *testing.T) {
 				if !v.Provisional || v.Verdict.Verdict != "lost" || v.Asks[0].State != first {
 					t.Errorf("the run is lost, %v (provisional: %t), its ask %s, want %s", *v.Verdict, v.Provisional, v.Asks[0].State, first)
 				}
+				if !answered { // nobody is there to write it
+					a.answers(q, allow, http.StatusAccepted)
+				}
 				if out, code := a.w.cbcast("flush"); code != 0 {
 					t.Errorf("cbcast flush: exit code %d\n%s", code, out)
 				}
@@ -70,6 +75,10 @@ func TestKilled(t *testing.T) {
 					t.Errorf("the verdict is %v", *v.Verdict)
 				}
 				if !answered {
+					facts := a.w.final("answer-" + a.w.run + "-" + q.id + "-1")
+					if d := cmp.Diff([]string{string(cb.Accepted), string(cb.Expired)}, facts); d != "" {
+						t.Errorf("facts of the answer that came too late (-want +got):\n%s", d)
+					}
 					a.answers(q, allow, http.StatusGone)
 				}
 			})
@@ -88,4 +97,31 @@ func (a *agent) until(q ask, what string, fits func(view.AskView) bool) {
 		}
 		return false
 	})
+}
+
+// final waits for the last fact of a command that no edge could answer for, and
+// returns all.
+func (h *hub) final(command string) (facts []string) {
+	h.t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(patience)
+	for {
+		var res struct {
+			Final bool
+			Facts []struct{ Fact string }
+		}
+		h.call(http.MethodGet, "/v1/commands/"+command, nil, &res)
+		if res.Final {
+			for _, f := range res.Facts {
+				facts = append(facts, f.Fact)
+			}
+			return facts
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			h.t.Fatalf("%s does not end", command)
+		}
+	}
 }
