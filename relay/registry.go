@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/cbcast/cbcast/internal/bus"
+	"github.com/cbcast/cbcast/internal/event"
 	"github.com/cbcast/cbcast/internal/run"
 )
 
@@ -196,6 +197,11 @@ func (g *registry) correct(ctx context.Context, i bus.RunInfo) error {
 	if err := f.sync(ctx); err != nil {
 		return err
 	}
+	return g.r.bus.PutRun(ctx, f.entry(i))
+}
+
+// entry is a run's registry entry as the book has it.
+func (f *book) entry(i bus.RunInfo) bus.RunInfo {
 	var s run.Summary
 	f.view(func(st *run.State) {
 		s = st.Summary()
@@ -207,7 +213,33 @@ func (g *registry) correct(ctx context.Context, i bus.RunInfo) error {
 	if len(s.Commands) > 0 {
 		i.Capabilities = s.Commands
 	}
-	return g.r.bus.PutRun(ctx, i)
+	return i
+}
+
+// Settle returns a run's registry entry, brought up to date where its edge has
+// ended without a last word in the registry. Where no relay runs nobody else does
+// that; the entry is written back once the edge's presence is gone.
+func Settle(ctx context.Context, b *bus.Bus, i bus.RunInfo) (bus.RunInfo, error) {
+	if over(i) {
+		return i, nil
+	}
+	last, _, err := b.Last(ctx, i.Ref())
+	if notFoundErr(err) || err == nil && last.Type != event.TypeExited {
+		return i, nil
+	}
+	if err != nil {
+		return i, err
+	}
+	r, err := Read(ctx, b, i)
+	if err != nil {
+		return i, err
+	}
+	i = r.book.entry(i)
+	alive, err := b.Alive(ctx, i.Run)
+	if err != nil || alive {
+		return i, err
+	}
+	return i, b.PutRun(ctx, i)
 }
 
 // notFoundErr reports whether the bus has no such thing.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cbcast/cbcast/ingest/spool"
 	"github.com/cbcast/cbcast/internal/bus"
+	"github.com/cbcast/cbcast/relay"
 )
 
 func newLs(a *app) *cobra.Command {
@@ -35,6 +36,11 @@ func newLs(a *app) *cobra.Command {
 				if !all && !asJSON && len(runs) > few {
 					defer fmt.Fprintf(a.io.out, "… and %d older; cbcast ls --all\n", len(runs)-few)
 					runs = runs[:few]
+				}
+				for i := range runs {
+					if runs[i], err = relay.Settle(ctx, b, runs[i]); err != nil {
+						return fmt.Errorf("look at run %s: %w", runs[i].Run, err)
+					}
 				}
 				if asJSON {
 					return printJSON(a.io.out, runs)
