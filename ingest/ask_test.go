@@ -301,6 +301,12 @@ func TestAnsweredTwice(t *testing.T) {
 	r.exit(0)
 }
 
+// flagged leaves out what other tests on the same bus cause: they use the same
+// session.
+func flagged(ws []run.Warning) []run.Warning {
+	return slices.DeleteFunc(ws, func(w run.Warning) bool { return w.What == "session_conflict" })
+}
+
 // 066: ids are answered with the JSON type they came with.
 func TestAnswerIDs(t *testing.T) {
 	r := session(t, claude)
@@ -310,7 +316,7 @@ func TestAnswerIDs(t *testing.T) {
 	}
 	none := ask("null", "Bash", `{}`)
 	r.asked(none)
-	if v := view(r.w.history(t, r.run)); len(v.Asks) != 4 || v.Open.Asks != 4 || len(v.Warnings) != 1 {
+	if v := view(r.w.history(t, r.run)); len(v.Asks) != 4 || v.Open.Asks != 4 || len(flagged(v.Warnings)) != 1 {
 		t.Errorf("%d asks, %+v", len(v.Asks), v.Warnings)
 	}
 	for i, want := range ids {
