@@ -17,7 +17,8 @@ func (s *State) judgeExit() {
 			continue
 		}
 		how := sig.Signal + " from " + sig.From
-		if ev := (Evidence{x.Seq, bySignal, how}); open.Any() {
+		// Of a child that died of it before it began a turn nobody knows what it did.
+		if ev := (Evidence{x.Seq, bySignal, how}); open.Any() || len(s.turns) == 0 && x.diedOf(sig.Signal) {
 			s.ending.add(Interrupted, ev)
 			cut = append(cut, ev)
 		}
@@ -33,6 +34,8 @@ func (s *State) judgeExit() {
 		s.ending.add(Failed, Evidence{x.Seq, bySignal, how})
 	case x.Signal == "" && x.Code != nil && *x.Code != 0 && !s.explained(*x.Code):
 		s.ending.add(Failed, Evidence{x.Seq, byCode, how})
+	case x.Ended == endedTimeout || x.Ended == endedIdle:
+		s.ending.add(Incomplete, Evidence{x.Seq, byLimit, x.Ended})
 	case x.Reason == reasonEdgeDied:
 		s.ending.add(Incomplete, Evidence{x.Seq, byExit, x.Reason})
 	}
@@ -62,8 +65,25 @@ func stopped(status string) bool {
 	return status == "killed" || status == "stopped" || status == "cancelled" || status == "canceled"
 }
 
+// What of ours ended a child before it was done: its time was over, or nothing
+// came from it for too long.
+const (
+	endedTimeout = "timeout"
+	endedIdle    = "max_idle"
+)
+
 // reasonEdgeDied is the reason of an exit that a flush wrote for a dead edge.
 const reasonEdgeDied = "edge_died"
+
+// diedOf reports whether the signal ended the child: it died of it, or says so in
+// its code.
+func (x *ExitView) diedOf(name string) bool {
+	if x.Signal != "" {
+		return x.Signal == name
+	}
+	n := signalNumber(name)
+	return n > 0 && x.Code != nil && *x.Code == 128+n
+}
 
 func (x *ExitView) passedOn(name string) bool {
 	return slices.ContainsFunc(x.Signals, func(v SignalView) bool { return v.Signal == name })

@@ -73,6 +73,11 @@ func (s *State) judgeResult(seq uint64, f *dialect.Frame, r *round) {
 	}
 	n := 0
 	for d := range f.Get("permission_denials").Items {
+		id := d.Get("tool_use_id").Text()
+		if id != "" && s.denials.has(id) { // CodeBuddy lists those of earlier turns, too
+			continue
+		}
+		s.denials.set(id, "")
 		n++
 		t.ev.add(Denied, Evidence{seq, byDenial, d.Get("tool_name").Text()})
 	}

@@ -78,6 +78,7 @@ type State struct {
 	requests   store // ids of the parent's control requests
 	uuids      store
 	changes    store // request ids of changes that are not answered yet
+	denials    store // tool_use ids that a result listed as denied
 	inputs     store // seqs of user messages by uuid
 
 	checkpoints []*CheckpointView
@@ -112,7 +113,7 @@ func New(runID string) *State {
 		run: runID, dialect: dialect.Unknown, rounds: map[string]*round{}, tasks: map[string]*task{},
 		hasList: map[string]bool{}, groups: map[string]*SubagentView{},
 		labels: store{max: maxLabels}, calls: store{max: maxCalls}, agentCalls: store{max: maxLabels}, uuids: store{max: maxUUIDs}, requests: store{max: maxPending}, messages: store{max: maxPending},
-		changes: store{max: maxPending}, inputs: store{max: maxPending},
+		changes: store{max: maxPending}, denials: store{max: maxPending}, inputs: store{max: maxPending},
 		counts: Counts{Frames: map[string]int{}, Types: map[string]int{}},
 		join:   event.Joiner{},
 		use:    usage{sessions: map[string]totals{}, models: map[string]ModelUsage{}},

@@ -3,6 +3,7 @@ package run_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +55,10 @@ func TestVerdictOfTheEnd(t *testing.T) {
 		{"a message without a turn", []string{initLine, asst, done, prompt}, event.Exited{Code: code(0)}, "incomplete"},
 		{"the edge died", []string{initLine, asst, done}, event.Exited{Reason: "edge_died"}, "incomplete"},
 		{"a pipe's end", []string{initLine, asst, done}, event.Exited{Reason: "eof"}, "success"},
+		{"died of a passed-on signal, no turn yet", nil, event.Exited{Signal: "SIGTERM", Forwarded: term}, "interrupted"},
+		{"143 after SIGTERM, no turn yet", []string{initLine}, event.Exited{Code: code(143), Forwarded: term}, "interrupted"},
+		{"its time was over", []string{initLine, asst, done}, event.Exited{Code: code(0), Ended: "timeout"}, "incomplete"},
+		{"its time was over before a turn", nil, event.Exited{Signal: "SIGTERM", Ended: "max_idle", Forwarded: []event.Signal{{Signal: "SIGTERM", From: "cbcast"}}}, "incomplete"},
 		{"nothing at all", nil, event.Exited{Code: code(0)}, "success"},
 	} {
 		s := played(t, script("claude", tc.steps...))
@@ -64,6 +69,26 @@ func TestVerdictOfTheEnd(t *testing.T) {
 		if s.Phase() != "done" || s.Open().Any() {
 			t.Errorf("%s: %s, open %+v", tc.name, s.Phase(), s.Open())
 		}
+	}
+}
+
+// CodeBuddy lists in each result what was denied in any turn before: only the turn
+// in which it was is denied.
+func TestDenialsOfEarlierTurns(t *testing.T) {
+	denied := func(ids ...string) string {
+		var list []string
+		for _, id := range ids {
+			list = append(list, `{"tool_name":"Bash","tool_use_id":"`+id+`","tool_input":{}}`)
+		}
+		return strings.Replace(done, `"type":"result"`, `"type":"result","permission_denials":[`+strings.Join(list, ",")+`]`, 1)
+	}
+	s := played(t, exited(script("cbc", initLine, prompt, asst, denied("t1"), prompt, asst, denied("t1"), prompt, asst, denied("t1", "t2", "")), 0))
+	var got []string
+	for _, turn := range s.View().Turns {
+		got = append(got, string(turn.Verdict.Verdict))
+	}
+	if want := []string{"denied", "success", "denied"}; !slices.Equal(got, want) {
+		t.Errorf("turns %q, want %q", got, want)
 	}
 }
 

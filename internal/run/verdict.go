@@ -55,6 +55,7 @@ const (
 	byRejected   = "rejected"           // a user message that the child could not read
 	byUnanswered = "unanswered"         // a user message without a turn
 	byOpenAsk    = "ask_open"           // an ask open at exit
+	byLimit      = "limit"              // a time limit that ended the child
 	byCut        = "cut_tail"           // output that ends inside a line
 	byPresence   = "presence"           // the edge's presence expired
 )
