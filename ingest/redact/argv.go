@@ -44,7 +44,7 @@ var flags = map[string]flagKind{
 // many are masked flags that take every argument up to the next flag.
 var many = map[string]bool{"--mcp-config": true}
 
-// subcommands may stand behind the program's name as they are.
+// subcommands stay as they are, the first that stands there: codex takes flags before it.
 var subcommands = map[string]bool{
 	"app-server": true, "exec": true, "proto": true, "mcp": true, "mcp-server": true, "resume": true, "daemon": true,
 }
@@ -69,9 +69,11 @@ func (r *Redactor) MaskArgv(argv []string) ([]string, int) {
 				a.hide(0)
 			}
 		case !strings.HasPrefix(arg, "-") || arg == "-":
-			if a.i > 1 || !subcommands[arg] {
+			if a.sub || !subcommands[arg] {
 				a.hide(0)
+				break
 			}
+			a.sub = true
 		default:
 			a.flag(arg)
 		}
@@ -84,7 +86,8 @@ type argvMasker struct {
 	r   *Redactor
 	out []string
 	i   int
-	n   int // masked so far
+	n   int  // masked so far
+	sub bool // a subcommand was seen: words behind it are arguments
 }
 
 // hide masks the argument from its byte from on.

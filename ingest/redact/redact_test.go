@@ -324,6 +324,7 @@ func TestMaskArgv(t *testing.T) {
 		{[]string{"claude", "--allowedTools", "Bash(git log:*)", "Read,Write", "do it all now.", "--", "-x"}, []string{"claude", "--allowedTools", "Bash(git log:*)", "Read,Write", h("do it all now."), "--", h("-x")}},
 		{[]string{"claude", "--model", "short-secret", "--resume", "two words"}, []string{"claude", "--model", h("short-secret"), "--resume", h("two words")}},
 		{[]string{"codex", "app-server", "exec"}, []string{"codex", "app-server", h("exec")}},
+		{[]string{"codex", "-c", "key=value", "app-server", "exec"}, []string{"codex", "-c", h("key=value"), "app-server", h("exec")}},
 		{[]string{"claude", "- a list"}, []string{"claude", h("- a list")}},
 		{[]string{"claude"}, []string{"claude"}},
 		{nil, nil},
