@@ -33,6 +33,7 @@ func (r *recorder) stdinLine(at time.Time, f frame.Frame, cls dialect.Class, inj
 	r.factLocked(at, event.TypeInput, event.Msg, event.Input{
 		Bytes: len(f.Data), Hash: r.red.Hash(f.Data), Type: said.Type,
 		UUID: bound(said.UUID, 64), Session: bound(r.published(said.Session, false), 64), Request: bound(said.Request, 64),
+		Ask: cls.Ask,
 	}, false)
 	return false
 }

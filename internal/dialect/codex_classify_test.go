@@ -113,8 +113,16 @@ func TestCodexInput(t *testing.T) {
 		}
 	}
 	tr.Classify(event.Out, []byte(`{"id":9,"method":"item/tool/requestUserInput","params":{"questions":[{"id":"q","isSecret":true}]}}`), false)
-	c := tr.Classify(event.In, []byte(`{"id":9,"result":{"answers":{"q":{"answers":["hunter2"]}}}}`), false)
-	if in := tr.Input(); in.Control || c.Kind != event.Ask {
-		t.Errorf("the answer to a secret question: %+v %+v", in, c)
+	for line, plain := range map[string]bool{
+		`{"id":9,"result":{"answers":{"q":{"answers":["hunter2"]}}}}`: false,
+		`{"id":9,"result":{"answers":{},"note":"hunter2"}}`:           false,
+		`{"id":9,"result":{"answers":"hunter2"}}`:                     false,
+		`{"id":9,"result":{"answers":{}}}`:                            true, // a refusal
+		`{"id":9,"error":{"code":1,"message":"no"}}`:                  true,
+	} {
+		c := tr.Classify(event.In, []byte(line), false)
+		if in := tr.Input(); in.Control != plain || c.Kind != event.Ask || c.Ask != "a1" {
+			t.Errorf("to a secret question, %s: %+v %+v", line, in, c)
+		}
 	}
 }

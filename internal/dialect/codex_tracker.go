@@ -123,7 +123,7 @@ func (t *Tracker) codexIn(m *RPC, f *Frame, c *Class) {
 		}
 	case RPCResponse:
 		method := x.asked.get(string(m.ID))
-		x.input.Control = method != "account/chatgptAuthTokens/refresh" && method != "attestation/generate" && method != secretInput
+		x.input.Control = method != "account/chatgptAuthTokens/refresh" && method != "attestation/generate" && (method != secretInput || saysNothing(m))
 		if !IsAskMethod(method) && method != secretInput {
 			x.asked.remove(string(m.ID))
 			return
@@ -249,6 +249,22 @@ func (t *Tracker) codexRequest(m *RPC, f *Frame, c *Class) {
 // secretInput stands for a question that asks for a secret: its answer is not
 // recorded.
 const secretInput = MethodUserInput + " secret"
+
+// saysNothing reports whether an answer to a question holds none: a refusal.
+func saysNothing(m *RPC) bool {
+	if m.Error != nil {
+		return true
+	}
+	for k := range m.Result.Fields {
+		if !keyIs(k, "answers") {
+			return false
+		}
+	}
+	for range m.Result.Get("answers").Fields {
+		return false
+	}
+	return m.Result.Get("answers").IsObject()
+}
 
 // follow learns sub-agents and background commands from a notification.
 func (x *codex) follow(m *RPC, thread string, c *Class) {

@@ -112,6 +112,7 @@ type Input struct {
 	UUID    string `json:"uuid,omitempty"`
 	Session string `json:"session,omitempty"`
 	Request string `json:"request,omitempty"` // codex: exact text of the request's id
+	Ask     string `json:"ask,omitempty"`     // that the line answers with a secret
 }
 
 // A Fact is one step of a command's life.

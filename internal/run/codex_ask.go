@@ -171,6 +171,17 @@ func (s *State) codexAnswered(e *event.Event, m *dialect.RPC) {
 	}
 }
 
+// secretAnswered notes that the host has answered a question with a secret, which
+// is recorded nowhere.
+func (s *State) secretAnswered(e *event.Event, id string) {
+	for _, a := range s.asks {
+		if a.ID == id {
+			s.answerAsk(e, a, event.Answers)
+			return
+		}
+	}
+}
+
 // codexDecision says what an answer decides. What Codex does not know is refused
 // by it like an error.
 func codexDecision(a *ask, m *dialect.RPC) (decision string, cancel bool) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/cbcast/cbcast/internal/event"
 	"github.com/cbcast/cbcast/internal/run"
 )
 
@@ -162,5 +163,18 @@ func TestCodexForms(t *testing.T) {
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("forms (-want +got):\n%s", d)
+	}
+}
+
+// The answer to a question for a secret is recorded nowhere; that there was one
+// is.
+func TestCodexSecretAnswered(t *testing.T) {
+	s := played(t, script("codex",
+		`{"method":"item/tool/requestUserInput","id":0,"params":{`+at("T", "U")+`,"itemId":"q","questions":[{"id":"k","question":"Key?","isSecret":true}]}}`))
+	s.Apply(&event.Event{
+		Seq: s.LastSeq() + 1, Type: event.TypeInput, Stream: event.Edge, Data: data(t, event.Input{Bytes: 40, Type: "other", Request: "0", Ask: "a1"}),
+	})
+	if a := s.Asks()[0]; a.State != run.AskAnswered || a.Decided == nil || a.Decided.By != run.ByHost || a.Decided.Decision != event.Answers {
+		t.Errorf("%s, decided %+v", a.State, a.Decided)
 	}
 }

@@ -25,6 +25,8 @@ func (s *State) applyEdge(e *event.Event) {
 			return
 		}
 		switch {
+		case d.Ask != "":
+			s.secretAnswered(e, boundID(d.Ask))
 		case d.Type == "user" && s.dialect == dialect.Codex:
 			s.codexInput(e.Seq, boundID(d.UUID), d.Request)
 		case d.Type == "user":
