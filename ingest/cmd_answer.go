@@ -27,7 +27,7 @@ func (a *answer) refuse() string {
 		return reason
 	}
 	if a.kept = a.c.asks.kept[a.args.Ask]; a.kept == nil || a.kept.line == nil {
-		return "bad_answer: too large to answer here"
+		return "bad_answer: the request is not kept here, it is too large or too many are open; its host can answer it"
 	}
 	if _, err := dialect.AnswerLine(a.dialect(), a.kept.req, *a.args.Answer); err != nil {
 		return "bad_answer: " + err.Error()

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/cbcast/cbcast/internal/dialect"
@@ -64,11 +65,14 @@ func (c *Config) LoadPolicy() (*Policy, error) {
 	if c.Policy == "" {
 		return nil, nil
 	}
-	f, err := os.Open(c.Policy)
+	f, err := os.OpenFile(c.Policy, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe that nobody writes to holds up nothing
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	if i, err := f.Stat(); err != nil || !i.Mode().IsRegular() {
+		return nil, errors.Join(err, fmt.Errorf("%s: it is no regular file", c.Policy))
+	}
 	text, err := io.ReadAll(io.LimitReader(f, maxPolicy+1))
 	if err != nil {
 		return nil, err

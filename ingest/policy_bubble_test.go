@@ -154,7 +154,7 @@ func TestAskTooLarge(t *testing.T) {
 		n, size = p.Kept()
 		equal(t, "kept", []int{n, size}, []int{0, 0})
 		evs := p.End()
-		equal(t, "facts", facts(evs, "c1"), []string{"refused: bad_answer: too large to answer here"})
+		equal(t, "facts", facts(evs, "c1"), []string{"refused: bad_answer: the request is not kept here, it is too large or too many are open; its host can answer it"})
 		equal(t, "lines", len(p.Lines()), 0)
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/cbcast/cbcast/ingest"
@@ -144,5 +145,13 @@ func TestParsePolicy(t *testing.T) {
 	c := ingest.Config{Policy: filepath.Join(t.TempDir(), "none")}
 	if _, err := c.LoadPolicy(); err == nil {
 		t.Error("a policy that is not there was taken for none")
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.Policy = pipe
+	if _, err := c.LoadPolicy(); err == nil || !strings.Contains(err.Error(), "no regular file") {
+		t.Errorf("a pipe: %v", err)
 	}
 }

@@ -165,7 +165,7 @@ func TestAnswerAgainAfter(t *testing.T) {
 		other   string
 	}{
 		{event.Expired, "delivered too late", false, "202 answer-run-1-a1-2", "409 already_answered"},
-		{event.Refused, "bad_answer: too large to answer here", false, "202 answer-run-1-a1-2", "409 already_answered"},
+		{event.Refused, "bad_answer: the request is not kept here", false, "202 answer-run-1-a1-2", "409 already_answered"},
 		{event.Refused, "stdin_closed", false, "202 answer-run-1-a1-2", "409 already_answered"},
 		{event.Refused, "withdrawn", false, "410 ask_closed withdrawn", "410 ask_closed withdrawn"},
 		{event.Refused, "already_answered_locally: by the host", false, "410 ask_closed already_answered_locally", "410 ask_closed already_answered_locally"},

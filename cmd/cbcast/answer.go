@@ -236,7 +236,11 @@ func choice(q run.AskQuestion, text string) (json.RawMessage, error) {
 		if n < 1 || n > len(q.Options) {
 			return nil, fmt.Errorf("%q has %d options, and none has the number %d", q.Text, len(q.Options), n)
 		}
-		labels = append(labels, q.Options[n-1].Label)
+		label := q.Options[n-1].Label
+		if strings.HasSuffix(label, "…") || strings.Contains(label, "[redacted:") {
+			return nil, fmt.Errorf("option %d of %q is not known whole here; write its text instead of its number", n, q.Text)
+		}
+		labels = append(labels, label)
 	}
 	switch {
 	case len(labels) == 1:

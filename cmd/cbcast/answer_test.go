@@ -16,6 +16,9 @@ func TestAnswersOf(t *testing.T) {
 	questions := &run.AskForm{Questions: []run.AskQuestion{
 		{ID: "Which?", Text: "Which?", Options: options}, {ID: "All?", Text: "All?", Options: options, Multi: true}, {ID: "free", Text: "Say"},
 	}}
+	cut := &run.AskForm{Questions: []run.AskQuestion{{ID: "Which?", Text: "Which?", Options: []run.AskOption{
+		{Label: "a text that was c…"}, {Label: "key [redacted:api_key]"}, {Label: "whole"},
+	}}}}
 	form := &run.AskForm{Input: json.RawMessage(`{"properties":{"name":{"type":"string"},"age":{"type":"integer"},"ok":{"type":"boolean"}}}`)}
 	for _, c := range []struct {
 		form  *run.AskForm
@@ -38,6 +41,10 @@ func TestAnswersOf(t *testing.T) {
 		{form, "age=old|name=1", `{"age":"old","name":"1"}`},
 		{form, "name=Ada|name=Bob", "answered twice"},
 		{form, "nick=x", "its fields are name, age, ok"},
+		{cut, "3", `{"Which?":"whole"}`},
+		{cut, "1", "option 1 of \"Which?\" is not known whole here"},
+		{cut, "2", "write its text"},
+		{cut, "a text that was cut", `{"Which?":"a text that was cut"}`},
 		{nil, "x", "no question"},
 	} {
 		got, err := answersOf(&run.AskView{ID: "a1", Form: c.form}, strings.Split(c.words, "|"))
