@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 
-	"github.com/cbcast/cbcast/internal/bus"
 	"github.com/cbcast/cbcast/internal/natsd"
 )
 
@@ -37,6 +36,3 @@ func (l lifetime) InProcessConn() (net.Conn, error) {
 		return nil, context.Cause(l.ctx)
 	}
 }
-
-// redactURL is a URL list without its passwords.
-func redactURL(list string) string { return bus.RedactURL(list) }

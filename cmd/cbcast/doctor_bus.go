@@ -34,7 +34,7 @@ func (d *doctor) bus(ctx context.Context) {
 	b, err := bus.Connect(rctx, cfg, nil)
 	if err != nil {
 		d.fail("bus", "check CBCAST_NATS_URL, the credentials and the network; until then runs stay in the spool",
-			"%s: %v", redactURL(cfg.URL), hideSecrets(err, cfg))
+			"%s: %v", bus.RedactURL(cfg.URL), hideSecrets(err, cfg))
 		return
 	}
 	defer b.Close()
@@ -85,7 +85,7 @@ func hideSecrets(err error, cfg bus.Config) string {
 		}
 	}
 	for one := range strings.SplitSeq(cfg.URL, ",") {
-		s = strings.ReplaceAll(s, one, redactURL(one))
+		s = strings.ReplaceAll(s, one, bus.RedactURL(one))
 	}
 	return s
 }

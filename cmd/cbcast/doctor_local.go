@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caarlos0/env/v11"
 	"golang.org/x/sys/unix"
 
 	"github.com/cbcast/cbcast/ingest/child"
@@ -48,6 +49,9 @@ func (d *doctor) config() {
 			merged[k] = v
 		}
 	}
+	if no := unknownVars(merged); len(no) > 0 {
+		d.warn("configuration", "correct the names, or remove them", "there is no variable %s", strings.Join(no, ", "))
+	}
 	text := "defaults only"
 	if len(merged) > 0 {
 		text = strings.Join(slices.Sorted(maps.Keys(merged)), " ")
@@ -60,6 +64,25 @@ func (d *doctor) config() {
 	if err := edge.Validate(); err != nil {
 		d.fail("configuration", "correct it; until then no run is recorded", "%v", err)
 	}
+}
+
+// unknownVars lists the variables that nothing reads.
+func unknownVars(vars map[string]string) (no []string) {
+	known := map[string]bool{}
+	fields, err := env.GetFieldParamsWithOptions(&config{}, env.Options{Prefix: envPrefix})
+	if err != nil {
+		return nil // loading the configuration says so
+	}
+	for _, f := range fields {
+		known[f.Key] = true
+	}
+	for name := range vars {
+		if !known[name] {
+			no = append(no, name)
+		}
+	}
+	slices.Sort(no)
+	return no
 }
 
 // open reports whether others may read a file.

@@ -195,7 +195,11 @@ func (p *progress) ask(a *run.AskView, now map[string]string) {
 	text := short(fmt.Sprintf("%s %s", a.Kind, firstOf(a.Title, a.Tool, a.Kind)))
 	switch {
 	case a.State == run.AskOpen:
-		text = fmt.Sprintf("waits for a person: %s (run %s, ask %s)", text, p.id, short(a.ID))
+		do := "allow"
+		if a.Class == run.Question {
+			do = "answer"
+		}
+		text = fmt.Sprintf("waits for a person: %s (cbcast %s %s %s)", text, do, p.id, short(a.ID))
 	case a.Closed != nil:
 		text = fmt.Sprintf("ask %s: %s", short(a.ID), strings.Join(compact([]string{short(a.Closed.Reason), short(a.Outcome)}), ", "))
 	case a.Decided != nil:

@@ -55,7 +55,7 @@ cbcast: task triage: running
 cbcast: phase Read
 cbcast: Read, agent reader: start
 cbcast: agent 1/2: start
-cbcast: waits for a person: permission rm -r build (run r1, ask a1)
+cbcast: waits for a person: permission rm -r build (cbcast allow r1 a1)
 cbcast: Read, agent reader: done, 1m1s, 1234 tokens
 cbcast: agent 1/2: error: API error 500
 cbcast: ask a1: allow by bus

@@ -54,12 +54,19 @@ func (o *driveOptions) wanted() (bool, error) {
 		}
 		return true, nil
 	}
-	for flag, set := range map[string]bool{
-		"--resume": o.resume != "", "--timeout": o.timeout != 0, "--max-idle": o.maxIdle != 0,
-		"--dry-run": o.dryRun, "--quiet": o.quiet, "--output": o.output != outputAuto,
+	for _, flag := range []struct {
+		name string
+		set  bool
+	}{
+		{"--resume", o.resume != ""},
+		{"--timeout", o.timeout != 0},
+		{"--max-idle", o.maxIdle != 0},
+		{"--dry-run", o.dryRun},
+		{"--quiet", o.quiet},
+		{"--output", o.output != outputAuto},
 	} {
-		if set {
-			return false, fmt.Errorf("%s needs --prompt: without one a host drives the agent", flag)
+		if flag.set {
+			return false, fmt.Errorf("%s needs --prompt: without one a host drives the agent", flag.name)
 		}
 	}
 	return false, nil
@@ -232,10 +239,10 @@ func (a *app) lookUp(ctx context.Context, st *station, id string, name dialect.N
 		if info, err = lastOf(ctx, b, id, name); errors.Is(err, bus.ErrNotFound) {
 			return nil // a session of before, or of elsewhere
 		}
-	case err == nil && len(info.Sessions) == 0:
-		return fmt.Errorf("--resume: run %s never had a session", info.Run)
 	case err == nil:
-		d.Resume.Session = info.Sessions[0]
+		if d.Resume.Session = sessionOf(ctx, b, info); d.Resume.Session == "" {
+			return fmt.Errorf("--resume: run %s has had no session so far", info.Run)
+		}
 	}
 	if err != nil {
 		say("the registry could not be asked: " + id + " is taken as a session")
@@ -271,13 +278,25 @@ func lastOf(ctx context.Context, b *bus.Bus, session string, name dialect.Name) 
 	return last, err
 }
 
-// maxFolded bounds the events that are read to learn a thread's sandbox: it is
-// said when the thread begins.
+// sessionOf is the main session of a run, or the one that it was to go on with.
+// The registry learns of it some time after the bus has it.
+func sessionOf(ctx context.Context, b *bus.Bus, info bus.RunInfo) string {
+	if len(info.Sessions) > 0 {
+		return info.Sessions[0]
+	}
+	v := opening(ctx, b, info)
+	if v.Session == "" && v.Resume != nil {
+		return v.Resume.Session
+	}
+	return v.Session
+}
+
+// maxFolded bounds the events that are read to learn what is said when a run or a
+// thread begins.
 const maxFolded = 2000
 
-// sandboxOf takes the sandbox of a thread from an earlier run of it: codex keeps
-// its model and approval policy, and forgets that.
-func sandboxOf(ctx context.Context, b *bus.Bus, info bus.RunInfo, d *ingest.Drive, say func(string)) {
+// opening is what the first events of a run say.
+func opening(ctx context.Context, b *bus.Bus, info bus.RunInfo) run.View {
 	st := run.New(info.Run)
 	for e, err := range b.History(ctx, info.Ref(), 0) {
 		if err != nil || e.Seq > maxFolded {
@@ -285,7 +304,13 @@ func sandboxOf(ctx context.Context, b *bus.Bus, info bus.RunInfo, d *ingest.Driv
 		}
 		st.Apply(e)
 	}
-	if d.Sandbox = st.View().Sandbox; d.Sandbox == "" {
+	return st.View()
+}
+
+// sandboxOf takes the sandbox of a thread from an earlier run of it: codex keeps
+// its model and approval policy, and forgets that.
+func sandboxOf(ctx context.Context, b *bus.Bus, info bus.RunInfo, d *ingest.Drive, say func(string)) {
+	if d.Sandbox = opening(ctx, b, info).Sandbox; d.Sandbox == "" {
 		say("the sandbox of run " + info.Run + " is not known; without --sandbox codex takes its default")
 		return
 	}

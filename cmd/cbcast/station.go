@@ -121,7 +121,7 @@ func (s *station) connectFor(ctx, life context.Context) (*bus.Bus, error) {
 	}
 	b, err := bus.Connect(ctx, cfg, s.log)
 	if err != nil && s.external() {
-		return nil, fmt.Errorf("reach the NATS server at %s: %w; check CBCAST_NATS_URL", redactURL(cfg.URL), err)
+		return nil, fmt.Errorf("reach the NATS server at %s: %w; check CBCAST_NATS_URL", bus.RedactURL(cfg.URL), err)
 	} else if err != nil {
 		return nil, fmt.Errorf("reach the hub of this machine: %w", err)
 	}
