@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -43,6 +44,9 @@ func (a *interrupt) refuse() string {
 
 func (a *interrupt) prepare() error {
 	a.look()
+	if a.over() {
+		return errors.New("already_ended: nothing is open")
+	}
 	if a.idle() {
 		return nil
 	}
@@ -51,6 +55,14 @@ func (a *interrupt) prepare() error {
 		a.c.finishLocked(a.pending, event.NoEffect, "no task is open, and the turn is to go on", nil)
 	}
 	return nil
+}
+
+// over reports whether everything that was begun has ended. An interrupt would end
+// nothing then, and CodeBuddy pauses what it has to tell for 30 s after one. Where
+// output is missing, or nothing has been begun yet, nobody can know.
+func (a *interrupt) over() bool {
+	st, open := a.state(), a.state().Open()
+	return a.dialect() != dialect.Codex && !a.c.rec.blind && st.TurnsEnded() > 0 && open.Turns+open.Tasks+open.Asks == 0
 }
 
 // ask makes the next interrupt.

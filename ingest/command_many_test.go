@@ -73,7 +73,6 @@ func TestHangingCommands(t *testing.T) {
 	if last := got[len(got)-1]; !strings.HasPrefix(last, "settled") {
 		t.Errorf("the escalation: %q", got)
 	}
-	r.ended()
 	r.end()
 }
 
@@ -93,6 +92,5 @@ func TestEscalateWithoutJournal(t *testing.T) {
 	if last := got[len(got)-1]; !strings.HasPrefix(last, "settled") {
 		t.Errorf("the escalation: %q", got)
 	}
-	r.ended()
 	r.end()
 }

@@ -111,8 +111,6 @@ func TestInterrupt(t *testing.T) {
 			},
 			want: []string{written, acked, "no_effect: it ended by itself"},
 		},
-		{name: "claude idle", s: claude, idle: true, want: []string{written, acked, noEffect}},
-		{name: "cbc idle", s: cbc, idle: true, want: []string{written, acked, noEffect}},
 		{
 			name: "cbc mid-turn", s: cbc,
 			answer: func(s speaker, id string) []string {
@@ -350,10 +348,33 @@ func TestTwoAtOnce(t *testing.T) {
 		`{"type":"control_response","response":{"subtype":"error","request_id":"`+second.ID+`","error":"no active turn"}}`, claude.aborted())
 	equal(t, "first", r.final(a), []string{written, acked, settled})
 	equal(t, "second", r.final(b), []string{written, "refused: the child said: no active turn"})
+	equal(t, "third", r.final(r.command("interrupt", "")), []string{allOver})
+	r.quietly()
 	r.exit(0)
-	equal(t, "third", facts(r.await("exit", exited), a), []string{written, acked, settled})
+	equal(t, "first at the end", facts(r.await("exit", exited), a), []string{written, acked, settled})
 	if !strings.Contains(r.stdout(), "nobody-1") {
 		t.Error("an answer that is not ours was hidden")
+	}
+}
+
+const allOver = "refused: already_ended: nothing is open"
+
+// Where all that was begun has ended there is nothing to interrupt, and nothing is
+// written; what begins again can be.
+func TestInterruptWhenAllIsOver(t *testing.T) {
+	for _, s := range []speaker{claude, cbc} {
+		r := session(t, s)
+		last := s.result()
+		r.say(s.text("x"), last)
+		r.seen(last)
+		equal(t, "over", r.final(r.command("interrupt", "")), []string{allOver})
+		next := s.text("woken")
+		r.say(next)
+		r.seen(next)
+		id := r.command("interrupt", "")
+		r.say(ack(r.request().ID), s.aborted())
+		equal(t, "woken", r.final(id), []string{written, acked, settled})
+		r.exit(0)
 	}
 }
 

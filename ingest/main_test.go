@@ -512,7 +512,8 @@ func (r *rig) kept(part string) {
 	})
 }
 
-// ended waits until the edge has recorded the end.
+// ended waits until the edge has recorded the end, where nothing can be shipped: a
+// spool that was goes away.
 func (r *rig) ended() {
 	r.Helper()
 	poll(r, "end of the spool", func() bool {
