@@ -31,7 +31,7 @@ func TestHoldStdin(t *testing.T) {
 	if line, err := r.read(); err == nil {
 		t.Fatalf("got %q, want EOF", line)
 	}
-	equal(t, "after EOF", r.final(r.command("interrupt", "")), []string{"refused: stdin_closed"})
+	equal(t, "after EOF", r.final(r.command("interrupt", "")), []string{allOver})
 	r.exit(0)
 	st := one[event.Started](t, r.w.history(t, r.run), event.TypeStarted)
 	equal(t, "hold_stdin", st.HoldStdin, true)
