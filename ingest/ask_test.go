@@ -267,8 +267,8 @@ func TestHostAnswers(t *testing.T) {
 		t.Errorf("the host's answer came as %s %s", key, body)
 	}
 	r.say(claude.toolResult(`"q2"`, true))
-	if got := r.final(id)[len(r.final(id))-1]; !strings.HasSuffix(got, "already_answered_locally") {
-		t.Errorf("ours: %s", got)
+	if got := r.final(id); !strings.HasSuffix(got[len(got)-1], "already_answered_locally") {
+		t.Errorf("ours: %q", got)
 	}
 	r.stdin.Close()
 	for { // ours may stand behind the host's: then the agent ignores it

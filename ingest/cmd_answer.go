@@ -107,15 +107,20 @@ func (a *answer) about(v *run.AskView) map[string]string {
 // the order in which the child reads them.
 func (a *answer) passed(r *request) {
 	v, ok := a.state().Ask(a.args.Ask)
+	late := ""
 	switch {
 	case ok && v.State == run.AskShut && v.Written == nil:
-		a.c.finishLocked(a.pending, event.NoEffect, v.Closed.Reason, a.about(&v))
+		late = v.Closed.Reason
 	case ok && v.Decided != nil && v.Decided.By == run.ByHost:
-		a.c.finishLocked(a.pending, event.NoEffect, "already_answered_locally", a.about(&v))
-	default:
+		late = "already_answered_locally"
+	}
+	if late == "" {
 		a.judge()
 		a.endTurn(r)
+		return
 	}
+	a.c.written(a.pending, r) // before the last fact
+	a.c.finishLocked(a.pending, event.NoEffect, late, a.about(&v))
 }
 
 func (a *answer) judge() {

@@ -5,6 +5,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -171,6 +173,27 @@ func (b *Bus) streamInfo(ctx context.Context, stream string) (*jetstream.StreamI
 		return nil, fmt.Errorf("state of %s: %w", stream, err)
 	}
 	return &info, nil
+}
+
+// subjects lists the subjects under filter that stream has messages of.
+func (b *Bus) subjects(ctx context.Context, stream, filter string) ([]string, error) {
+	var all []string
+	for {
+		var page struct {
+			Total int `json:"total"` // of subjects; a page holds 100 000
+			State struct {
+				Subjects map[string]uint64 `json:"subjects"`
+			} `json:"state"`
+		}
+		req := map[string]any{"subjects_filter": filter, "offset": len(all)}
+		if err := b.ask(ctx, "STREAM.INFO."+stream, req, &page); err != nil {
+			return nil, fmt.Errorf("subjects of %s: %w", stream, err)
+		}
+		all = slices.AppendSeq(all, maps.Keys(page.State.Subjects))
+		if len(page.State.Subjects) == 0 || len(all) >= page.Total {
+			return all, nil
+		}
+	}
 }
 
 // kvStream is the stream behind a bucket, kvRoot the prefix of its subjects.

@@ -127,12 +127,9 @@ func gone(s *stored) bool {
 // expired reports whether it is no more because nobody renewed it.
 func expired(s *stored) bool { return s.header.Get(hdrMarker) == "MaxAge" }
 
-// maxPasses bounds how often Runs reads on behind what was written meanwhile.
-const maxPasses = 16
-
-// Runs returns every entry, in the order they were written last. One that is
-// written while they are read moves behind the last one: it reads on until there
-// is nothing new.
+// Runs returns every entry, those that are written while they are read last. Such
+// a one moves behind the others, and may do so again whenever it is looked for: at
+// the end the bus is asked for each that is still missing by its key.
 func (b *Bus) Runs(ctx context.Context) ([]RunInfo, error) {
 	var all []RunInfo
 	stream, keys := kvStream(subject.RunsBucket), kvRoot(subject.RunsBucket)+">"
@@ -150,20 +147,55 @@ func (b *Bus) Runs(ctx context.Context) ([]RunInfo, error) {
 		all = append(all, r)
 		return nil
 	}
-	for pass, read := 0, uint64(0); pass < maxPasses; pass++ {
-		last, err := b.get(ctx, stream, getRequest{LastFor: keys})
-		if errors.Is(err, ErrNotFound) || err == nil && last.seq <= read {
-			break
-		}
-		if err == nil {
-			err = b.scan(ctx, stream, keys, read+1, last.seq, entry)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("list runs: %w", err)
-		}
-		read = last.seq
+	last, err := b.get(ctx, stream, getRequest{LastFor: keys})
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil, nil
+	case err == nil:
+		err = b.scan(ctx, stream, keys, 1, last.seq, entry)
+	}
+	if err == nil {
+		err = b.moved(ctx, stream, keys, last.seq, all, entry)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list runs: %w", err)
 	}
 	return newest(all), nil
+}
+
+// moved calls fn for the keys that were written behind seq and are not in have.
+func (b *Bus) moved(ctx context.Context, stream, keys string, seq uint64, have []RunInfo, fn func(*stored) error) error {
+	last, err := b.get(ctx, stream, getRequest{LastFor: keys})
+	if errors.Is(err, ErrNotFound) || err == nil && last.seq <= seq {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	known := make(map[string]bool, len(have))
+	for _, r := range have {
+		known[kvRoot(subject.RunsBucket)+subject.Key(r.Run)] = true
+	}
+	all, err := b.subjects(ctx, stream, keys)
+	if err != nil {
+		return err
+	}
+	for _, key := range all {
+		if known[key] {
+			continue
+		}
+		s, err := b.get(ctx, stream, getRequest{LastFor: key})
+		if errors.Is(err, ErrNotFound) {
+			continue // it has expired meanwhile
+		}
+		if err == nil {
+			err = fn(s)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // newest keeps the last entry of each run.

@@ -150,7 +150,7 @@ func (b *Bus) Plan(ctx context.Context, t Topology) ([]Change, error) {
 	}
 	var all []Change
 	for _, want := range t.streams() {
-		info, err := b.streamInfo(ctx, want.Name)
+		info, err := b.streamState(ctx, want.Name)
 		var api *apiError
 		if errors.As(err, &api) && api.ErrCode == codeNoStream {
 			all = append(all, Change{Stream: want.Name})
@@ -162,6 +162,24 @@ func (b *Bus) Plan(ctx context.Context, t Topology) ([]Change, error) {
 		all = append(all, drift(want, info.Config)...)
 	}
 	return all, nil
+}
+
+// stateTries is how often a stream's state is asked for: a request or its answer
+// may be lost, and a server that begins or has much to do may answer late.
+const stateTries = 4
+
+// streamState is streamInfo, asked again where no answer came.
+func (b *Bus) streamState(ctx context.Context, stream string) (*jetstream.StreamInfo, error) {
+	for tries := 1; ; tries++ {
+		info, err := b.streamInfo(ctx, stream)
+		if err == nil || !errors.Is(err, ErrUnavailable) || tries == stateTries {
+			return info, err
+		}
+		b.log.Debug("stream's state not known, asking again", "stream", stream, "error", err)
+		if err := b.pause(ctx, tries); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // createTries is how often a stream is created again that another process may be
