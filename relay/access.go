@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"net"
@@ -70,12 +71,65 @@ func (r *Relay) checkOrigin(q *http.Request) *apiErr {
 	return fail(CodeBadOrigin, "a page of another origin may not do this (CBCAST_RELAY_ORIGINS allows some)")
 }
 
-// checkToken compares the bearer token in constant time.
-func (r *Relay) checkToken(q *http.Request) *apiErr {
+// A Scope is a right that a token gives. [ScopeAdmin] includes the others, and each of
+// the others includes [ScopeRead].
+type Scope string
+
+// The scopes.
+const (
+	ScopeRead    Scope = "read"    // see runs and their events
+	ScopeCommand Scope = "command" // give commands: interrupt, stop_task, message …
+	ScopeAnswer  Scope = "answer"  // answer asks, resume what waits for input
+	ScopeAdmin   Scope = "admin"   // everything, and what is about the relay itself
+)
+
+// A caller is who sent a request, as far as a token or the loopback says.
+type caller struct {
+	name    string // for the audit; never the token
+	scopes  []Scope
+	tenants []string // whose runs it may see; nil is everybody's
+}
+
+func (c *caller) holds(s Scope) bool {
+	return slices.Contains(c.scopes, s) || slices.Contains(c.scopes, ScopeAdmin) || s == ScopeRead && len(c.scopes) > 0
+}
+
+// sees reports whether the runs of a tenant exist for c.
+func (c *caller) sees(tenant string) bool {
+	return c.tenants == nil || slices.Contains(c.tenants, tenant)
+}
+
+type callerKey struct{}
+
+// callerOf is who sent q, as [Relay.guard] found out.
+func callerOf(q *http.Request) *caller {
+	c, ok := q.Context().Value(callerKey{}).(*caller)
+	if !ok {
+		return &caller{tenants: []string{}} // sees nothing
+	}
+	return c
+}
+
+// checkCaller finds out who sent q and whether it holds scope. The request that it
+// returns has the caller, see [callerOf].
+func (r *Relay) checkCaller(q *http.Request, scope Scope) (*http.Request, *apiErr) {
+	c := r.identify(q)
+	if c == nil || !c.holds(scope) {
+		return q, fail(CodeUnauthorized, "this needs the header Authorization: Bearer <token>; the token is in the relay's state directory")
+	}
+	return q.WithContext(context.WithValue(q.Context(), callerKey{}, c)), nil
+}
+
+// identify compares the bearer token in constant time. On the loopback whoever has
+// none may read.
+func (r *Relay) identify(q *http.Request) *caller {
 	scheme, given, _ := strings.Cut(q.Header.Get("Authorization"), " ")
 	have, want := sha256.Sum256([]byte(strings.TrimSpace(given))), sha256.Sum256([]byte(r.token))
 	if subtle.ConstantTimeCompare(have[:], want[:]) == 1 && strings.EqualFold(scheme, "Bearer") && r.token != "" {
+		return &caller{name: actorLocal, scopes: []Scope{ScopeAdmin}}
+	}
+	if r.public {
 		return nil
 	}
-	return fail(CodeUnauthorized, "this needs the header Authorization: Bearer <token>; the token is in the relay's state directory")
+	return &caller{name: "loopback", scopes: []Scope{ScopeRead}}
 }

@@ -120,7 +120,7 @@ func (r *Relay) order(w http.ResponseWriter, q *http.Request, o Order, deliver, 
 
 func (r *Relay) giver(q *http.Request) *Giver {
 	return &Giver{
-		Bus: r.bus, Actor: actorLocal, From: q.RemoteAddr, DeliverWithin: r.cfg.DeliverWithin, EffectWithin: r.cfg.EffectWithin,
+		Bus: r.bus, Actor: callerOf(q).name, From: q.RemoteAddr, DeliverWithin: r.cfg.DeliverWithin, EffectWithin: r.cfg.EffectWithin,
 	}
 }
 
@@ -202,6 +202,9 @@ func (r *Relay) showCommand(w http.ResponseWriter, q *http.Request) *apiErr {
 	i, err := r.reg.find(ctx, c.Run)
 	if err != nil {
 		return r.busErr(err)
+	}
+	if !callerOf(q).sees(i.Tenant) {
+		return notFound()
 	}
 	f, err := r.hub.fold(ctx, i.Ref())
 	if err != nil {

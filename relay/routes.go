@@ -3,6 +3,8 @@ package relay
 import (
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -18,39 +20,73 @@ const (
 // A handler answers a request or returns why not.
 type handler func(http.ResponseWriter, *http.Request) *apiErr
 
+// A route is one method on one path.
+type route struct {
+	method, path string
+	scope        Scope // what the caller must hold; "" is open to everybody
+	serve        handler
+	about        string // one line for people, "" where the route is not shown
+}
+
+// routes lists everything the relay answers. Whoever is asked for another path or
+// method is answered by [Relay.Handler] itself.
+func (r *Relay) routes() []route {
+	return slices.Concat(r.runRoutes(), r.commandRoutes(), r.serviceRoutes())
+}
+
+// runRoutes read.
+func (r *Relay) runRoutes() []route {
+	return []route{
+		{"GET", "/v1/runs", ScopeRead, r.listRuns, "runs, the newest first (state, waiting_for, tenant, dialect, session, limit, cursor)"},
+		{"GET", "/v1/runs/{run}", ScopeRead, r.showRun, "one run's state"},
+		{"GET", "/v1/runs/{run}/events", ScopeRead, r.pageEvents, "its events, page by page (after, limit, task, session)"},
+		{"GET", "/v1/runs/{run}/stream", ScopeRead, r.streamRun, "its events as server-sent events (Last-Event-ID or after, task, session)"},
+		{"GET", "/v1/runs/{run}/asks", ScopeRead, r.listAsks, "what the agent asks (state)"},
+		{"GET", "/v1/commands/{id}", ScopeRead, r.showCommand, "what became of a command"},
+	}
+}
+
+// commandRoutes act.
+func (r *Relay) commandRoutes() []route {
+	return []route{
+		{"POST", "/v1/runs/{run}/asks/{ask}", ScopeAnswer, r.answerAsk, "answer it"},
+		{"POST", "/v1/runs/{run}/interrupt", ScopeCommand, r.interrupt, "stop what the agent does"},
+		{"POST", "/v1/runs/{run}/stop_task", ScopeCommand, r.stopTask, "stop one task"},
+		{"POST", "/v1/runs/{run}/commands", ScopeCommand, r.anyCommand, "any command by its name"},
+	}
+}
+
+// serviceRoutes are about the relay itself.
+func (r *Relay) serviceRoutes() []route {
+	return []route{
+		{"GET", "/{$}", ScopeRead, r.index, ""},
+		{"GET", "/livez", "", r.live, "the relay runs"},
+		{"GET", "/readyz", "", r.readyz, "it reads everything it should"},
+	}
+}
+
 // Handler returns the relay's routes. Whoever serves it sets a
 // ReadHeaderTimeout; a WriteTimeout does no harm.
 func (r *Relay) Handler() http.Handler {
 	mux := http.NewServeMux()
-	read := func(path string, h handler) { mux.Handle("GET "+path, r.guard(h, r.public)) }
-	write := func(path string, h handler) { mux.Handle("POST "+path, r.guard(h, true)) }
-	read("/v1/runs", r.listRuns)
-	read("/v1/runs/{run}", r.showRun)
-	read("/v1/runs/{run}/events", r.pageEvents)
-	read("/v1/runs/{run}/stream", r.streamRun)
-	write("/v1/runs/{run}/interrupt", r.interrupt)
-	write("/v1/runs/{run}/stop_task", r.stopTask)
-	write("/v1/runs/{run}/commands", r.anyCommand)
-	read("/v1/runs/{run}/asks", r.listAsks)
-	write("/v1/runs/{run}/asks/{ask}", r.answerAsk)
-	read("/v1/commands/{id}", r.showCommand)
-	read("/{$}", r.index)
-	mux.Handle("GET /livez", r.guard(r.live, false))
-	mux.Handle("GET /readyz", r.guard(r.readyz, false))
-	for _, path := range []string{
-		"/v1/runs", "/v1/runs/{run}", "/v1/runs/{run}/events", "/v1/runs/{run}/stream", "/v1/runs/{run}/interrupt",
-		"/v1/runs/{run}/stop_task", "/v1/runs/{run}/commands", "/v1/runs/{run}/asks", "/v1/runs/{run}/asks/{ask}",
-		"/v1/commands/{id}", "/{$}", "/livez", "/readyz",
-	} {
-		mux.Handle(path, r.guard(badMethod, r.public))
+	others := map[string]Scope{} // of each path, for the methods it does not take
+	for _, t := range r.routes() {
+		mux.Handle(t.method+" "+t.path, r.guard(t.serve, t.scope))
+		others[t.path] = ScopeRead
+		if t.scope == "" {
+			others[t.path] = ""
+		}
 	}
-	mux.Handle("/", r.guard(func(http.ResponseWriter, *http.Request) *apiErr { return notFound() }, r.public))
+	for path, scope := range others {
+		mux.Handle(path, r.guard(badMethod, scope))
+	}
+	mux.Handle("/", r.guard(func(http.ResponseWriter, *http.Request) *apiErr { return notFound() }, ScopeRead))
 	return mux
 }
 
 // guard checks who asks before h may answer, in the order from cheap and public
 // to secret, and bounds the answer's time.
-func (r *Relay) guard(h handler, token bool) http.Handler {
+func (r *Relay) guard(h handler, scope Scope) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		rc := http.NewResponseController(w)
 		deadline := time.Now().Add(answerTimeout)
@@ -62,8 +98,8 @@ func (r *Relay) guard(h handler, token bool) http.Handler {
 		if err == nil {
 			err = r.checkOrigin(q)
 		}
-		if err == nil && token {
-			err = r.checkToken(q)
+		if err == nil && scope != "" {
+			q, err = r.checkCaller(q, scope)
 		}
 		if err == nil {
 			err = h(w, q)
@@ -94,24 +130,20 @@ func (r *Relay) readyz(w http.ResponseWriter, _ *http.Request) *apiErr {
 // Ready reports whether the relay reads everything it should.
 func (r *Relay) Ready() bool { return r.bus.Connected() && r.hub.ready() && r.reg.whole() }
 
-const indexText = `cbcast relay
-
-GET  /v1/runs                        runs, the newest first (state, waiting_for, tenant, dialect, session,
-                                     limit, cursor)
-GET  /v1/runs/{run}                  one run's state
-GET  /v1/runs/{run}/events           its events, page by page (after, limit, task, session)
-GET  /v1/runs/{run}/stream           its events as server-sent events (Last-Event-ID or after, task, session)
-GET  /v1/runs/{run}/asks             what the agent asks (state)
-POST /v1/runs/{run}/asks/{ask}       answer it; needs the token
-POST /v1/runs/{run}/interrupt        stop what the agent does; needs the token
-POST /v1/runs/{run}/stop_task        stop one task; needs the token
-POST /v1/runs/{run}/commands         any command by its name; needs the token
-GET  /v1/commands/{id}               what became of a command
-GET  /livez, /readyz
-`
-
 func (r *Relay) index(w http.ResponseWriter, _ *http.Request) *apiErr {
+	var b strings.Builder
+	b.WriteString("cbcast relay\n\n")
+	for _, t := range r.routes() {
+		if t.about == "" {
+			continue
+		}
+		fmt.Fprintf(&b, "%-4s %-32s %s", t.method, t.path, t.about)
+		if t.scope != "" && t.scope != ScopeRead {
+			fmt.Fprintf(&b, "; needs a token with the scope %s", t.scope)
+		}
+		b.WriteString("\n")
+	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	fmt.Fprint(w, indexText)
+	fmt.Fprint(w, b.String())
 	return nil
 }

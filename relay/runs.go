@@ -69,9 +69,10 @@ func (r *Relay) listRuns(w http.ResponseWriter, q *http.Request) *apiErr {
 		want := query.Get(param)
 		return want == "" || want == have
 	}
+	caller := callerOf(q)
 	linked := r.reg.linked(query.Get("session"))
 	all := r.reg.list(func(i bus.RunInfo) bool {
-		return linked(i) && is("state", i.State) && is("waiting_for", i.WaitingFor) && is("tenant", i.Tenant) && is("dialect", i.Dialect) &&
+		return caller.sees(i.Tenant) && linked(i) && is("state", i.State) && is("waiting_for", i.WaitingFor) && is("tenant", i.Tenant) && is("dialect", i.Dialect) &&
 			(behind == nil || newer(i, *behind) > 0)
 	})
 	out := RunList{Runs: []RunEntry{}}
@@ -129,6 +130,9 @@ func (r *Relay) runOf(q *http.Request) (bus.RunInfo, *apiErr) {
 	i, err := r.reg.find(q.Context(), id)
 	if err != nil {
 		return bus.RunInfo{}, r.busErr(err)
+	}
+	if !callerOf(q).sees(i.Tenant) {
+		return bus.RunInfo{}, notFound()
 	}
 	return i, nil
 }

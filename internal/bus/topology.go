@@ -172,7 +172,8 @@ const stateTries = 4
 func (b *Bus) streamState(ctx context.Context, stream string) (*jetstream.StreamInfo, error) {
 	for tries := 1; ; tries++ {
 		info, err := b.streamInfo(ctx, stream)
-		if err == nil || !errors.Is(err, ErrUnavailable) || tries == stateTries {
+		var answered *apiError
+		if err == nil || errors.As(err, &answered) || !errors.Is(err, ErrUnavailable) || tries == stateTries {
 			return info, err
 		}
 		b.log.Debug("stream's state not known, asking again", "stream", stream, "error", err)
