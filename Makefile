@@ -4,10 +4,13 @@ GOFUMPT  := v0.12.0
 BIN      := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/cbcast-ci/bin
 LINT     := $(BIN)/golangci-lint-$(GOLANGCI)
 FUMPT    := $(BIN)/gofumpt-$(GOFUMPT)
+CACHE    := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/cbcast-ci
+BROWSER  ?= $(or $(shell command -v chromium),$(shell command -v google-chrome),chromium)
+SSE      ?= $(CACHE)/sse
 CLIS     ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/cbcast-ci/clis
 T        ?= 30s
 
-.PHONY: check lint test race e2e fuzz chaos bench cover golden demo
+.PHONY: check lint test race e2e ui sse fuzz chaos bench cover golden demo
 check: lint race                      ## what a change must pass; seeds of the fuzz tests run with the tests
 lint: $(LINT) $(FUMPT)
 	@out=$$($(FUMPT) -l .); test -z "$$out" || { echo "gofumpt: run '$(FUMPT) -w .' for:"; echo "$$out"; exit 1; }
@@ -21,6 +24,11 @@ race:
 e2e:                                  ## against the real agent programs, fetched once, with no network but loopback
 	test/e2e/fetch $(CLIS)
 	CBCAST_E2E_CLIS=$(CLIS) go test -count=1 -timeout 20m -parallel 5 -v ./test/e2e
+ui:                                   ## the page in a headless browser
+	CBCAST_UI_BROWSER=$(BROWSER) go test -count=1 -timeout 15m -v ./test/ui
+sse:                                  ## other people's SSE clients, a browser's too, through nginx and over cuts
+	test/sse/fetch $(SSE)
+	CBCAST_SSE_TOOLS=$(SSE) CBCAST_UI_BROWSER=$(BROWSER) go test -count=1 -timeout 15m -v ./test/sse
 fuzz:                                 ## each fuzz test for T
 	@grep -rhoE --include='*_test.go' '^func Fuzz\w+' -H . | sed 's|/[^/]*:func |  |' | while read -r dir name; do \
 	  echo "$$dir $$name"; go test "$$dir" -run '^$$' -fuzz "^$$name\$$" -fuzztime $(T) || exit 1; done
