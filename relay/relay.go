@@ -76,6 +76,9 @@ type Options struct {
 	// Token is the secret that writes need, and reads on any but a loopback
 	// address. Empty refuses them all.
 	Token string
+	// Secret signs sessions and resume tokens: relays with the same one take each
+	// other's. At least [MinSecret] bytes; empty follows from Token.
+	Secret []byte
 	// Partitions is the number of event streams; 0 is 1.
 	Partitions int
 	Log        *slog.Logger // nil discards
@@ -86,6 +89,7 @@ type Relay struct {
 	cfg        Config
 	bus        *bus.Bus
 	token      string
+	secret     []byte
 	partitions int
 	log        *slog.Logger
 	public     bool // bound to more than the loopback
@@ -110,7 +114,7 @@ func New(o Options) *Relay {
 		log = slog.New(slog.DiscardHandler)
 	}
 	r := &Relay{
-		cfg: o.Config.defaults(), bus: o.Bus, token: o.Token, partitions: max(o.Partitions, 1), log: log,
+		cfg: o.Config.defaults(), bus: o.Bus, token: o.Token, secret: secretOf(o), partitions: max(o.Partitions, 1), log: log,
 		closing: make(chan struct{}),
 	}
 	r.public = !loopbackAddr(r.cfg.Addr)

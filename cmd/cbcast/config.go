@@ -29,6 +29,11 @@ type config struct {
 	Edge  ingest.Config
 	Relay relay.Config `envPrefix:"RELAY_"`
 
+	// RelaySecret, or what RelaySecretFile holds, is what relays sign with. Those
+	// that stand for one another share it; "" follows from the local token.
+	RelaySecret     string `env:"RELAY_SECRET"`
+	RelaySecretFile string `env:"RELAY_SECRET_FILE"`
+
 	// Child is the agent that a link named like one starts; "" is the next
 	// executable of that name in PATH that is not cbcast itself.
 	Child string `env:"CHILD"`

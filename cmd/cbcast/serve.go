@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
+	"os"
 	"slices"
 
 	"github.com/cbcast/cbcast/internal/bus"
@@ -33,6 +35,10 @@ func (s *station) serveRelay(hub *natsd.Hub) error {
 	if err != nil {
 		return err
 	}
+	secret, err := s.a.relaySecret()
+	if err != nil {
+		return err
+	}
 	b, err := s.connectRelay(hub)
 	if err != nil {
 		return err
@@ -44,7 +50,7 @@ func (s *station) serveRelay(hub *natsd.Hub) error {
 	}
 	cfg := s.a.cfg.Relay
 	cfg.Addr = ln.Addr().String()
-	r := relay.New(relay.Options{Config: cfg, Bus: b, Token: string(token), Partitions: s.a.partitions(), Log: s.log})
+	r := relay.New(relay.Options{Config: cfg, Bus: b, Token: string(token), Secret: secret, Partitions: s.a.partitions(), Log: s.log})
 	at := "http://" + ln.Addr().String()
 	if hub != nil && hub.Owner() {
 		if err := hub.SetRelay(at); err != nil {
@@ -56,6 +62,28 @@ func (s *station) serveRelay(hub *natsd.Hub) error {
 	s.mu.Unlock()
 	close(s.relayUp)
 	return r.Serve(s.ctx, ln)
+}
+
+// relaySecret is what was configured, nil without.
+func (a *app) relaySecret() ([]byte, error) {
+	name, secret := "CBCAST_RELAY_SECRET", []byte(a.cfg.RelaySecret)
+	if file := a.cfg.RelaySecretFile; file != "" {
+		if len(secret) > 0 {
+			return nil, errors.New("CBCAST_RELAY_SECRET and CBCAST_RELAY_SECRET_FILE: only one of them may be set")
+		}
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("CBCAST_RELAY_SECRET_FILE: %w", err)
+		}
+		if secret = bytes.TrimSpace(b); len(secret) == 0 {
+			return nil, fmt.Errorf("CBCAST_RELAY_SECRET_FILE: %s is empty", file)
+		}
+		name = file
+	}
+	if len(secret) > 0 && len(secret) < relay.MinSecret {
+		return nil, fmt.Errorf("%s: the relay's secret has %d bytes; it needs at least %d", name, len(secret), relay.MinSecret)
+	}
+	return secret, nil
 }
 
 // connectRelay is connect without opening: it runs within open.
