@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/cbcast/cbcast/internal/bus"
 )
 
 // loopbackAddr reports whether a listen address can be reached from this
@@ -88,15 +90,25 @@ type caller struct {
 	name    string // for the audit; never the token
 	scopes  []Scope
 	tenants []string // whose runs it may see; nil is everybody's
+	runs    []string // which of them: ids, and "prefix*"; nil is all
 }
 
 func (c *caller) holds(s Scope) bool {
 	return slices.Contains(c.scopes, s) || slices.Contains(c.scopes, ScopeAdmin) || s == ScopeRead && len(c.scopes) > 0
 }
 
-// sees reports whether the runs of a tenant exist for c.
-func (c *caller) sees(tenant string) bool {
-	return c.tenants == nil || slices.Contains(c.tenants, tenant)
+// sees reports whether a run exists for c. To any other it is answered as if there
+// were none, see [notFound].
+func (c *caller) sees(i bus.RunInfo) bool {
+	return (c.tenants == nil || slices.Contains(c.tenants, i.Tenant)) && c.mayName(i.Run)
+}
+
+// mayName reports whether a run of this id could exist for c.
+func (c *caller) mayName(run string) bool {
+	return c.runs == nil || slices.ContainsFunc(c.runs, func(pattern string) bool {
+		prefix, wild := strings.CutSuffix(pattern, "*")
+		return run == pattern || wild && strings.HasPrefix(run, prefix)
+	})
 }
 
 type callerKey struct{}

@@ -203,7 +203,7 @@ func (r *Relay) showCommand(w http.ResponseWriter, q *http.Request) *apiErr {
 	if err != nil {
 		return r.busErr(err)
 	}
-	if !callerOf(q).sees(i.Tenant) {
+	if !callerOf(q).sees(i) {
 		return notFound()
 	}
 	f, err := r.hub.fold(ctx, i.Ref())

@@ -17,6 +17,7 @@ const (
 	CodeBadRequest   Code = "bad_request"        // 400: a parameter or the body cannot be read
 	CodeBadCursor    Code = "bad_cursor"         // 400: Last-Event-ID, after or after_seq is no seq
 	CodeUnauthorized Code = "unauthorized"       // 401: the token is missing or wrong
+	CodeForbidden    Code = "forbidden"          // 403: the token has not this scope
 	CodeBadHost      Code = "bad_host"           // 403: the Host header names another host
 	CodeBadOrigin    Code = "bad_origin"         // 403: a page of another origin asked
 	CodeNotFound     Code = "not_found"          // 404: no such run, command or path
@@ -27,6 +28,7 @@ const (
 	CodeUnanswerable Code = "not_answerable"     // 409: only the agent's own host can answer this ask
 	CodeAskClosed    Code = "ask_closed"         // 410: the ask is open no more
 	CodeTooLarge     Code = "too_large"          // 413: the body is over 1 MiB, or a message on the bus cannot carry it
+	CodeTooOften     Code = "too_many_requests"  // 429: a token or an address has too many requests open
 	CodeNoStreaming  Code = "no_streaming"       // 500: something in between cannot flush
 	CodeInternal     Code = "internal"           // 500
 	CodeUnavailable  Code = "unavailable"        // 503: the bus is away, or the relay starts or ends
@@ -35,12 +37,12 @@ const (
 
 var statusOf = map[Code]int{
 	CodeBadRequest: http.StatusBadRequest, CodeBadCursor: http.StatusBadRequest, CodeUnauthorized: http.StatusUnauthorized,
-	CodeBadHost: http.StatusForbidden, CodeBadOrigin: http.StatusForbidden, CodeNotFound: http.StatusNotFound,
+	CodeForbidden: http.StatusForbidden, CodeBadHost: http.StatusForbidden, CodeBadOrigin: http.StatusForbidden, CodeNotFound: http.StatusNotFound,
 	CodeBadMethod: http.StatusMethodNotAllowed, CodeEnded: http.StatusConflict, CodeReused: http.StatusConflict,
 	CodeAnswered: http.StatusConflict, CodeUnanswerable: http.StatusConflict, CodeAskClosed: http.StatusGone,
 	CodeTooLarge: http.StatusRequestEntityTooLarge, CodeNoStreaming: http.StatusInternalServerError,
 	CodeInternal: http.StatusInternalServerError, CodeUnavailable: http.StatusServiceUnavailable,
-	CodeTooMany: http.StatusServiceUnavailable,
+	CodeTooOften: http.StatusTooManyRequests, CodeTooMany: http.StatusServiceUnavailable,
 }
 
 // An ErrorBody is the JSON of every error answer.
@@ -108,9 +110,13 @@ func (r *Relay) busErr(err error) *apiErr {
 	return fail(CodeInternal, "something went wrong; the relay's log has it")
 }
 
+func retryable(status int) bool {
+	return status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests
+}
+
 func (e *apiErr) write(w http.ResponseWriter) {
 	status := statusOf[e.code]
-	body := ErrorBody{Code: e.code, Message: e.message, Retryable: status == http.StatusServiceUnavailable, Details: e.details}
+	body := ErrorBody{Code: e.code, Message: e.message, Retryable: retryable(status), Details: e.details}
 	if body.Details == nil {
 		body.Details = map[string]any{}
 	}

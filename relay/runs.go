@@ -72,7 +72,7 @@ func (r *Relay) listRuns(w http.ResponseWriter, q *http.Request) *apiErr {
 	caller := callerOf(q)
 	linked := r.reg.linked(query.Get("session"))
 	all := r.reg.list(func(i bus.RunInfo) bool {
-		return caller.sees(i.Tenant) && linked(i) && is("state", i.State) && is("waiting_for", i.WaitingFor) && is("tenant", i.Tenant) && is("dialect", i.Dialect) &&
+		return caller.sees(i) && linked(i) && is("state", i.State) && is("waiting_for", i.WaitingFor) && is("tenant", i.Tenant) && is("dialect", i.Dialect) &&
 			(behind == nil || newer(i, *behind) > 0)
 	})
 	out := RunList{Runs: []RunEntry{}}
@@ -131,7 +131,7 @@ func (r *Relay) runOf(q *http.Request) (bus.RunInfo, *apiErr) {
 	if err != nil {
 		return bus.RunInfo{}, r.busErr(err)
 	}
-	if !callerOf(q).sees(i.Tenant) {
+	if !callerOf(q).sees(i) {
 		return bus.RunInfo{}, notFound()
 	}
 	return i, nil
