@@ -18,7 +18,13 @@ type feed struct {
 	users int    // guarded by hub.mu, like stop
 	stop  func() // ends the follower
 
-	asm assembler // of the follower's goroutine
+	heartbeat time.Duration
+
+	// Of the follower's goroutine.
+	asm    assembler
+	pusher *pusher
+	volley []*frame // kept for the next push, like work
+	work   []*subscription
 
 	mu    sync.Mutex // guards the rest
 	ring  []*frame
@@ -28,13 +34,25 @@ type feed struct {
 	exit  uint64 // seq of the exit event, 0 before it
 	lost  *frame // while it holds
 	since time.Time
-	subs  map[*sub]struct{}
+	subs  map[*sub]struct{} // with a goroutine
+	idle  []*subscription   // parked
+
+	pushed   int64 // index of the first frame that push has not looked at
+	unpushed int   // bytes from there on
 }
 
 func newFeed(r *Relay, ref bus.Ref) *feed {
-	f := &feed{follower: newFollower(r.bus, ref, r.log), limit: r.cfg.QueueBytes, subs: map[*sub]struct{}{}}
+	f := &feed{
+		follower: newFollower(r.bus, ref, r.log), limit: r.cfg.QueueBytes, heartbeat: r.cfg.Heartbeat,
+		pusher: newPusher(), subs: map[*sub]struct{}{},
+	}
 	f.start = lastFrame(r.bus, ref)
-	f.apply = f.take
+	f.apply = func(e *event.Event, early bool) {
+		if f.take(e, early); f.unpushed >= min(batchBytes, f.limit) {
+			f.push()
+		}
+	}
+	f.settled = f.push
 	return f
 }
 
@@ -81,6 +99,7 @@ func (f *feed) add(frames ...*frame) {
 	for _, fr := range frames {
 		f.ring = append(f.ring, fr)
 		f.size += len(fr.sse)
+		f.unpushed += len(fr.sse)
 	}
 	drop := 0
 	for ; drop < len(f.ring)-1 && f.size-len(f.ring[drop].sse) > f.limit; drop++ {

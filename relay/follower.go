@@ -41,6 +41,8 @@ type follower struct {
 	// apply takes an event, on the follower's goroutine. early marks control
 	// facts from before ready.
 	apply func(e *event.Event, early bool)
+	// settled, which may be nil, is called after each batch of them, likewise.
+	settled func()
 
 	ready chan struct{} // closed when everything stored before was applied once
 	wake  chan struct{} // capacity 1
@@ -134,6 +136,9 @@ func (f *follower) run(ctx context.Context) {
 		err := f.batch(ctx, batch)
 		if missed && err == nil {
 			err = f.catchUp(ctx)
+		}
+		if f.settled != nil {
+			f.settled()
 		}
 		if err != nil {
 			f.mu.Lock()

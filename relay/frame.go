@@ -26,6 +26,7 @@ type frame struct {
 	session, task string
 	sse           []byte // the whole SSE event
 	data          []byte // the JSON in it
+	chunk         []byte // sse as a chunk of HTTP/1.1
 }
 
 // eventName is the SSE event name of a kind.
@@ -48,14 +49,36 @@ func newFrame(e *event.Event, last uint64) *frame {
 		name = string(event.Cmd)
 	}
 	f := &frame{first: e.Seq, last: last, name: name, typ: e.Type, session: e.Session, task: e.Task}
-	b := make([]byte, 0, len(e.Data)+512)
+	b := make([]byte, chunkHead, len(e.Data)+512)
 	b = appendHead(b, name, last)
 	start := len(b)
 	b = e.AppendJSON(b)
-	f.data = b[start:len(b):len(b)]
-	f.sse = append(b, "\n\n"...)
-	f.data = f.sse[start : len(f.sse)-2 : len(f.sse)-2]
+	b = append(b, "\n\n"...)
+	f.chunk = closeChunk(b)
+	end := len(f.chunk) - len("\r\n")
+	f.sse = f.chunk[end-len(b)+chunkHead : end : end]
+	f.data = f.sse[start-chunkHead : len(f.sse)-2 : len(f.sse)-2]
 	return f
+}
+
+// chunkHead is the room that closeChunk wants before the data: eight hex digits
+// and CRLF.
+const chunkHead = 10
+
+// closeChunk makes a chunk of HTTP/1.1 (RFC 9112, 7.1) of b, whose data begins
+// at chunkHead.
+func closeChunk(b []byte) []byte {
+	n := len(b) - chunkHead
+	b = append(b, '\r', '\n')
+	b[chunkHead-2], b[chunkHead-1] = '\r', '\n'
+	i := chunkHead - 2
+	for {
+		i--
+		b[i] = "0123456789abcdef"[n&15]
+		if n >>= 4; n == 0 || i == 0 {
+			return b[i:]
+		}
+	}
 }
 
 // appendHead appends the lines before the data, and "data: " itself. name is

@@ -206,6 +206,9 @@ func (h *hub) kick() {
 		for s := range f.subs {
 			s.kick()
 		}
+		for _, s := range f.idle {
+			s.sub.kick()
+		}
 		f.mu.Unlock()
 	}
 }

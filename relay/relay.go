@@ -141,6 +141,7 @@ func (r *Relay) Run(ctx context.Context) error {
 
 	var wg sync.WaitGroup
 	wg.Go(func() { r.hub.run(inner) })
+	wg.Go(func() { r.hub.beat(inner) })
 	wg.Go(func() { r.reg.run(inner) })
 	wg.Go(func() { r.keeper.run(inner) })
 	wg.Go(func() { r.clerk.run(inner) })
@@ -164,6 +165,7 @@ func (r *Relay) drain() {
 	r.closed = true
 	close(r.closing)
 	r.mu.Unlock()
+	r.hub.unparkAll()
 	done := make(chan struct{})
 	go func() { // ends with the last stream, whose writes have a deadline
 		r.streams.Wait()
@@ -229,7 +231,8 @@ func (r *Relay) Serve(ctx context.Context, ln net.Listener) error {
 	r.public = !loopbackAddr(ln.Addr().String())
 	srv := &http.Server{
 		Handler: r.Handler(), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
-		ErrorLog: slog.NewLogLogger(r.log.Handler(), slog.LevelDebug),
+		ConnContext: withConn,
+		ErrorLog:    slog.NewLogLogger(r.log.Handler(), slog.LevelDebug),
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	served := make(chan struct{})

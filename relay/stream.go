@@ -21,18 +21,20 @@ const (
 	retryMin, retrySpread = 1000, 1000
 )
 
-// A subscription is one client of a run's stream. Its goroutine is the
-// handler's; only feed and closing wake it.
+// A subscription is one client of a run's stream. While there is anything to
+// wait for but the next event it has a goroutine, which only feed and closing
+// wake: the handler's, or a [parking]'s, which needs none for a client that has
+// everything.
 type subscription struct {
 	r       *Relay
 	ref     bus.Ref
 	filter  filter
 	pos     uint64 // seq that everything up to has been sent or filtered out
 	head    uint64 // of the run, when the client came
-	w       http.ResponseWriter
-	rc      *http.ResponseController
+	out     outlet
 	closing <-chan struct{}
 	sub     *sub
+	parking *parking // nil where the client keeps its goroutine
 
 	buf  []byte
 	told *frame    // the lost that the client knows of
@@ -54,10 +56,13 @@ func (r *Relay) streamRun(w http.ResponseWriter, q *http.Request) *apiErr {
 	if aerr != nil {
 		return aerr
 	}
-	defer r.release()
-	s := &subscription{
-		r: r, ref: i.Ref(), filter: filterOf(q), pos: after, w: w, rc: http.NewResponseController(w), closing: closing,
-	}
+	kept := false // by a goroutine that outlives this call
+	defer func() {
+		if !kept {
+			r.release()
+		}
+	}()
+	s := &subscription{r: r, ref: i.Ref(), filter: filterOf(q), pos: after, closing: closing}
 	over, err := s.over(q.Context())
 	switch {
 	case err != nil:
@@ -67,19 +72,31 @@ func (r *Relay) streamRun(w http.ResponseWriter, q *http.Request) *apiErr {
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	if aerr := s.open(); aerr != nil {
-		return aerr
-	}
-	f := r.hub.subscribe(ctx, s.ref)
-	defer r.hub.leave(f)
-	s.sub = f.enter(func() { _ = s.rc.SetWriteDeadline(time.Unix(1, 0)) })
-	defer f.quit(s.sub)
-	if err := s.serve(q.Context(), ctx); err != nil {
-		r.log.Debug("stream ended", "run", i.Run, "after", s.pos, "error", err)
+	if l := hijack(w, q); l != nil {
+		kept = true
+		s.keep(ctx, l)
 		return nil
 	}
-	_ = s.rc.SetWriteDeadline(time.Now().Add(r.cfg.WriteTimeout)) // for the end of the answer
+	a, aerr := answerOf(w, r.cfg.WriteTimeout)
+	if aerr != nil {
+		return aerr
+	}
+	s.out = a
+	s.open()
+	f := r.hub.subscribe(ctx, s.ref)
+	defer r.hub.leave(f)
+	s.sub = f.enter(a.kick)
+	defer f.quit(s.sub)
+	if err := s.serve(q.Context(), ctx); err != nil {
+		s.ended(err)
+		return nil
+	}
+	a.deadline(time.Now().Add(r.cfg.WriteTimeout)) // for the end of the answer
 	return nil
+}
+
+func (s *subscription) ended(err error) {
+	s.r.log.Debug("stream ended", "run", s.ref.Run, "after", s.pos, "error", err)
 }
 
 // over reports whether the client has everything there will ever be: its cursor
@@ -107,35 +124,42 @@ func (s *subscription) over(ctx context.Context) (bool, error) {
 	return lost != nil && time.Since(lost.Time) >= s.r.cfg.LostFinal, err
 }
 
-// open sends the headers and the first bytes at once.
-func (s *subscription) open() *apiErr {
-	h := s.w.Header()
-	h.Set("Content-Type", "text/event-stream")
-	h.Set("Cache-Control", "no-store, no-transform")
-	h.Set("X-Accel-Buffering", "no")
-	_ = s.rc.SetReadDeadline(time.Time{}) // the connection lives as long as the run
-	_ = s.rc.SetWriteDeadline(time.Now().Add(s.r.cfg.WriteTimeout))
-	if err := s.rc.Flush(); errors.Is(err, http.ErrNotSupported) {
-		clear(h)
-		return fail(CodeNoStreaming, "something between the relay and the connection cannot flush")
-	}
-	s.buf = fmt.Appendf(s.buf, "retry: %d\n\n", retryMin+rand.IntN(retrySpread))
+// open sends the first bytes at once, behind what the outlet has for a head.
+func (s *subscription) open() {
+	s.say(fmt.Appendf(nil, "retry: %d\n\n", retryMin+rand.IntN(retrySpread)))
 	if s.pos > s.head {
 		g := Gap{Asked: s.pos, Last: s.head, Reason: reasonBeyond}
-		s.buf = g.append(s.buf, evReset)
+		s.say(g.append(nil, evReset))
 		s.pos = 0
 	}
 	_ = s.flush() // the next write says so again
-	return nil
+}
+
+// say adds what is no frame to what is written next.
+func (s *subscription) say(sse []byte) {
+	if s.out.chunked() {
+		sse = closeChunk(append(make([]byte, chunkHead, chunkHead+len(sse)+2), sse...))
+	}
+	s.buf = append(s.buf, sse...)
+}
+
+// bytes is a frame as the outlet takes it.
+func (s *subscription) bytes(f *frame) []byte {
+	if s.out.chunked() {
+		return f.chunk
+	}
+	return f.sse
 }
 
 var (
 	errRelay   = errors.New("relay ends")
+	errParked  = errors.New("client has everything")
 	errNoBytes = errors.New("client does not take the bytes")
 )
 
-// serve sends everything in order. It returns nil at the end of the run's
-// stream, of a drain, or when the client went away.
+// serve sends everything in order. It returns nil at the end of the run's stream
+// or when the client went away, errRelay at the end of a drain, errParked when
+// the feed goes on by itself.
 func (s *subscription) serve(ctx, bg context.Context) error {
 	for failed := 0; ; {
 		if !s.sub.attach(s.pos) {
@@ -172,6 +196,14 @@ func (s *subscription) serve(ctx, bg context.Context) error {
 		if err != nil || end {
 			return err
 		}
+		if s.parking != nil && p.lost == nil {
+			if err := s.flush(); err != nil {
+				return err
+			}
+			if s.park() {
+				return errParked
+			}
+		}
 		idle := s.r.cfg.Heartbeat
 		if p.lost != nil {
 			idle = min(idle, max(time.Until(p.since.Add(s.r.cfg.LostFinal)), time.Millisecond))
@@ -191,7 +223,7 @@ func (s *subscription) lost(p progress) (end bool, err error) {
 	}
 	if s.told == nil {
 		s.told = p.lost
-		s.buf = append(s.buf, p.lost.sse...)
+		s.buf = append(s.buf, s.bytes(p.lost)...)
 		if err := s.flush(); err != nil {
 			return true, err
 		}
@@ -220,7 +252,7 @@ func (s *subscription) wait(ctx, bg context.Context, d time.Duration, starting <
 	case <-starting:
 	case <-t.C:
 		if !time.Now().Before(s.beat) {
-			s.buf = append(s.buf, ":\n\n"...)
+			s.say(heartbeat)
 			return true, s.flush()
 		}
 	case <-s.closing:
@@ -281,22 +313,23 @@ func (s *subscription) put(f *frame) error {
 		if f.first > s.pos+1 {
 			s.head = max(s.head, f.last)
 			g := Gap{Asked: s.pos, First: f.first, Last: s.head, Reason: reasonNotKept}
-			s.buf = g.append(s.buf, evGap)
+			s.say(g.append(nil, evGap))
 		}
 		s.pos = f.last
 	}
 	if !s.filter.takes(f) {
 		return nil
 	}
-	if len(s.buf)+len(f.sse) > batchBytes {
+	b := s.bytes(f)
+	if len(s.buf)+len(b) > batchBytes {
 		if err := s.flush(); err != nil {
 			return err
 		}
 	}
-	if len(f.sse) >= batchBytes {
-		return s.write(f.sse)
+	if len(b) >= batchBytes {
+		return s.write(b)
 	}
-	s.buf = append(s.buf, f.sse...)
+	s.buf = append(s.buf, b...)
 	return nil
 }
 
@@ -313,6 +346,9 @@ func (s *subscription) flush() error {
 	return err
 }
 
+// heartbeat is a comment.
+var heartbeat = []byte(":\n\n")
+
 // idleBuffer is what a silent client may keep: there are thousands of them.
 const idleBuffer = 4 << 10
 
@@ -324,16 +360,12 @@ func (s *subscription) write(b []byte) error {
 		part := b[:min(len(b), batchBytes)]
 		b = b[len(part):]
 		now := time.Now()
-		_ = s.rc.SetWriteDeadline(now.Add(s.r.cfg.WriteTimeout)) // where there are none, the server's own hold
+		s.out.deadline(now.Add(s.r.cfg.WriteTimeout))
 		s.busy(now.UnixNano())
 		if s.sub != nil && s.sub.cut.Load() {
 			return errNoBytes
 		}
-		_, err := s.w.Write(part)
-		if err == nil {
-			err = s.rc.Flush()
-		}
-		if err != nil {
+		if err := s.out.write(part); err != nil {
 			return errors.Join(errNoBytes, err)
 		}
 	}
