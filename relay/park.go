@@ -24,7 +24,7 @@ import (
 // A parking is what a subscription has beside that of a client that keeps its
 // goroutine.
 type parking struct {
-	line  *line
+	wire  *wire
 	bg    context.Context // of the relay
 	ctx   context.Context // ends with the connection
 	pumps sync.WaitGroup  // one at most
@@ -41,9 +41,9 @@ type parking struct {
 }
 
 // keep serves the client until it goes or the stream ends, and returns at once.
-func (s *subscription) keep(bg context.Context, l *line) {
+func (s *subscription) keep(bg context.Context, l *wire) {
 	ctx, cancel := context.WithCancel(bg)
-	p := &parking{line: l, bg: bg, ctx: ctx, place: -1}
+	p := &parking{wire: l, bg: bg, ctx: ctx, place: -1}
 	s.out, s.parking = l, p
 	f := s.r.hub.subscribe(bg, s.ref)
 	s.sub = f.enter(l.kick)
@@ -84,7 +84,7 @@ func (s *subscription) pump() {
 	if err != nil {
 		s.ended(err)
 	}
-	_ = p.line.conn.Close()
+	_ = p.wire.conn.Close()
 }
 
 // unpark takes the client back from its feed and writes what a push left over.
@@ -99,7 +99,7 @@ func (s *subscription) unpark() error {
 // to be waited for. Everything was flushed.
 func (s *subscription) park() bool {
 	p, f := s.parking, s.sub.feed
-	p.line.deadline(time.Time{})
+	p.wire.deadline(time.Time{})
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !s.sub.attached || s.sub.next != f.base+int64(len(f.ring)) || f.lost != nil || s.sub.cut.Load() {
@@ -253,9 +253,9 @@ func (v *volley) send(p *pusher, s *subscription) {
 // pushed writes b to a parked client; p.mu is held. Where the socket has no room
 // the pump does it, under a deadline.
 func (s *subscription) pushed(p *pusher, b []byte, beat time.Time) {
-	n, err := p.push(s.parking.line, b)
+	n, err := p.push(s.parking.wire, b)
 	if err != nil {
-		_ = s.parking.line.conn.Close() // its reader does the rest
+		_ = s.parking.wire.conn.Close() // its reader does the rest
 		return
 	}
 	s.beat = beat

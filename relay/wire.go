@@ -60,9 +60,9 @@ func (a *answer) write(b []byte) error {
 func (a *answer) kick()         { a.deadline(time.Unix(1, 0)) }
 func (a *answer) chunked() bool { return false }
 
-// A line is the outlet that is the connection itself. Beside the blocking writes
+// A wire is the outlet that is the connection itself. Beside the blocking writes
 // it has one that takes what there is room for.
-type line struct {
+type wire struct {
 	conn *net.TCPConn
 	raw  syscall.RawConn
 	head []byte // of the answer, for the first write
@@ -82,7 +82,7 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 // hijack takes the connection from the server, or returns nil where that cannot
 // be: HTTP/2, HTTP/1.0 (no chunks), TLS, and whatever stands between the relay
 // and the connection.
-func hijack(w http.ResponseWriter, q *http.Request) *line {
+func hijack(w http.ResponseWriter, q *http.Request) *wire {
 	c, ok := q.Context().Value(connKey{}).(*net.TCPConn)
 	if !ok || q.ProtoMajor != 1 || q.ProtoMinor < 1 || q.TLS != nil || q.Method != http.MethodGet {
 		return nil
@@ -94,7 +94,7 @@ func hijack(w http.ResponseWriter, q *http.Request) *line {
 	if _, _, err := http.NewResponseController(w).Hijack(); err != nil {
 		return nil
 	}
-	l := &line{conn: c, raw: raw}
+	l := &wire{conn: c, raw: raw}
 	h := w.Header()
 	streamHeaders(h)
 	h.Set("Date", time.Now().UTC().Format(http.TimeFormat))
@@ -104,15 +104,15 @@ func hijack(w http.ResponseWriter, q *http.Request) *line {
 	return l
 }
 
-func (l *line) deadline(t time.Time) { _ = l.conn.SetWriteDeadline(t) }
+func (l *wire) deadline(t time.Time) { _ = l.conn.SetWriteDeadline(t) }
 
-func (l *line) write(b []byte) error {
+func (l *wire) write(b []byte) error {
 	_, err := l.conn.Write(b)
 	return err
 }
 
-func (l *line) kick()         { l.deadline(time.Unix(1, 0)) }
-func (l *line) chunked() bool { return true }
+func (l *wire) kick()         { l.deadline(time.Unix(1, 0)) }
+func (l *wire) chunked() bool { return true }
 
 // lastChunk tells a client that it got everything it is to get.
 var lastChunk = []byte("0\r\n\r\n")
@@ -122,7 +122,7 @@ const maxInput = 64 << 10
 
 // gone returns when the client has closed its side, or the connection failed or
 // was closed, or the client sends what nobody asked for.
-func (l *line) gone() {
+func (l *wire) gone() {
 	var b [64]byte
 	for total := 0; total < maxInput; {
 		n, err := l.conn.Read(b[:])
@@ -133,7 +133,7 @@ func (l *line) gone() {
 	}
 }
 
-// A pusher writes to lines what they take at once.
+// A pusher writes to wires what they take at once.
 type pusher struct {
 	b   []byte
 	n   int
@@ -150,8 +150,8 @@ func newPusher() *pusher {
 	return p
 }
 
-// push returns how much of b the line took.
-func (p *pusher) push(l *line, b []byte) (int, error) {
+// push returns how much of b the wire took.
+func (p *pusher) push(l *wire, b []byte) (int, error) {
 	p.b, p.n, p.err = b, 0, nil
 	if err := l.raw.Write(p.fn); err != nil {
 		return 0, err
