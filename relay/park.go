@@ -294,7 +294,7 @@ func (h *hub) beat(ctx context.Context) {
 	t := time.NewTicker(max(every/beats, time.Millisecond))
 	defer t.Stop()
 	p := newPusher()
-	b := closeChunk(append(make([]byte, chunkHead), heartbeat...))
+	b := closeChunk(append(make([]byte, chunkHead), comment...))
 	for {
 		select {
 		case <-t.C:

@@ -252,7 +252,7 @@ func (s *subscription) wait(ctx, bg context.Context, d time.Duration, starting <
 	case <-starting:
 	case <-t.C:
 		if !time.Now().Before(s.beat) {
-			s.say(heartbeat)
+			s.say(comment)
 			return true, s.flush()
 		}
 	case <-s.closing:
@@ -346,8 +346,8 @@ func (s *subscription) flush() error {
 	return err
 }
 
-// heartbeat is a comment.
-var heartbeat = []byte(":\n\n")
+// comment is a heartbeat.
+var comment = []byte(":\n\n")
 
 // idleBuffer is what a silent client may keep: there are thousands of them.
 const idleBuffer = 4 << 10
