@@ -87,6 +87,9 @@ func (b *Bus) get(ctx context.Context, stream string, req getRequest) (*stored, 
 		return nil, fmt.Errorf("get from %s: %w", stream, err)
 	}
 	s := &stored{subject: r.Message.Subject, seq: r.Message.Seq, time: r.Message.Time, data: r.Message.Data}
+
+	// StartTime stands in place of Seq: from the first message stored then or later.
+	StartTime *time.Time `json:"start_time,omitempty"`
 	if r.Message.Header != "" {
 		raw, err := base64.StdEncoding.DecodeString(r.Message.Header)
 		if err == nil {

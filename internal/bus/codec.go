@@ -19,6 +19,7 @@ const (
 	hdrExpect      = "Nats-Expected-Last-Subject-Sequence"
 	hdrExpectOn    = "Nats-Expected-Last-Subject-Sequence-Subject"
 	hdrMarker      = "Nats-Marker-Reason"
+	hdrTimeStamp   = "Nats-Time-Stamp"
 	hdrKVOperation = "KV-Operation"
 	structuredType = "application/cloudevents"
 )

@@ -42,14 +42,19 @@ func (b *Bus) Tail(ctx context.Context, partition int, ready func(), fn func(e *
 
 func (b *Bus) tailEvents(ctx context.Context, stream, filter string, ready func(), fn func(e *event.Event, streamSeq uint64)) error {
 	t := tail{b: b, stream: stream, filter: filter, ready: ready}
+	return t.events(ctx, func(e *event.Event, s *stored) { fn(e, s.seq) })
+}
+
+// events is run for a stream of events.
+func (t *tail) events(ctx context.Context, fn func(*event.Event, *stored)) error {
 	var d decoder
 	return t.run(ctx, func(s *stored) error {
 		e, err := d.decode(s.subject, s.header, s.data)
 		if err != nil {
-			b.log.Warn("event not readable, left out", "stream", stream, "stream_seq", s.seq, "error", err)
+			t.b.log.Warn("event not readable, left out", "stream", t.stream, "stream_seq", s.seq, "error", err)
 			return nil
 		}
-		fn(e, s.seq)
+		fn(e, s)
 		return nil
 	})
 }
@@ -65,11 +70,12 @@ type tail struct {
 	// message stored; ready then comes after those.
 	snapshot bool
 
-	created time.Time // of the stream
-	last    uint64    // stream sequence of the message given last, or the head at the start
-	stamp   time.Time // when that one was stored; zero at the start
-	started bool
-	pending uint64 // of the snapshot, before ready
+	created  time.Time // of the stream
+	last     uint64    // stream sequence of the message given last, or the head at the start
+	stamp    time.Time // when that one was stored; zero at the start
+	lastTime time.Time // of the head at the start
+	started  bool
+	pending  uint64 // of the snapshot, before ready
 }
 
 // run calls fn for each message until ctx ends or fn returns an error.
@@ -187,7 +193,7 @@ func (t *tail) check(ctx context.Context) error {
 	if t.created.IsZero() {
 		t.created = info.Created
 		if !t.snapshot {
-			t.last = info.State.LastSeq
+			t.last, t.lastTime = info.State.LastSeq, info.State.LastTime
 		}
 		return nil
 	}

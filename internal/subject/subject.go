@@ -196,6 +196,22 @@ func ParseEvent(s string) (Event, error) {
 	return e, nil
 }
 
+// EventsFilter matches the events of partition p of one tenant and one kind; "" is
+// every one.
+func EventsFilter(p int, tenant, kind string) string {
+	if tenant == "" && kind == "" {
+		return EventStreamSubjects(p)
+	}
+	t, k := "*", "*"
+	if tenant != "" {
+		t = Token(tenant)
+	}
+	if kind != "" {
+		k = Token(kind)
+	}
+	return eventRoot + strconv.Itoa(p) + "." + t + ".*.*.*." + k
+}
+
 // RunFilter matches every event of one run, and is the subject of the fence
 // that a run's publisher puts on each batch.
 func RunFilter(p int, tenant, run string) string {
@@ -234,6 +250,9 @@ func Control(tenant, run, what string) string {
 func ControlFilter(tenant, run string) string {
 	return controlRoot + Token(tenant) + "." + Token(run) + ".>"
 }
+
+// ControlsFilter matches every control fact about the runs of a tenant.
+func ControlsFilter(tenant string) string { return controlRoot + Token(tenant) + ".>" }
 
 // ParseControl parses the subject of a control fact.
 func ParseControl(s string) (tenant, run, what string, err error) { return parse3(s, controlRoot) }
