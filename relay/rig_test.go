@@ -145,7 +145,7 @@ func (r *rig) serveOn(cfg relay.Config, ln net.Listener, tr *http.Transport, b *
 			r.t.Errorf("Serve: %v", err)
 		}
 	}()
-	s := &served{t: r.t, relay: rel, url: "http://" + ln.Addr().String(), client: &http.Client{Transport: tr}, patience: 10 * patience}
+	s := &served{t: r.t, relay: rel, url: "http://" + ln.Addr().String(), client: &http.Client{Transport: checked(r.t, tr)}, patience: 10 * patience}
 	s.stop = sync.OnceFunc(func() {
 		cancel()
 		<-done

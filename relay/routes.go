@@ -31,7 +31,7 @@ type route struct {
 // routes lists everything the relay answers. Whoever is asked for another path or
 // method is answered by [Relay.Handler] itself.
 func (r *Relay) routes() []route {
-	return slices.Concat(r.runRoutes(), r.commandRoutes(), r.serviceRoutes())
+	return slices.Concat(r.runRoutes(), r.commandRoutes(), r.specRoutes(), r.serviceRoutes())
 }
 
 // runRoutes read.
