@@ -1,6 +1,7 @@
 package run
 
 import (
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -177,6 +178,58 @@ func (t *task) snapshot(list dialect.Value) {
 	}
 	if len(phases) > 0 || len(agents) > 0 {
 		t.phases, t.agents = phases, agents
+		phaseTimes(phases, agents)
+	}
+}
+
+// phaseTimes counts the agents of each phase, and finds when they worked.
+func phaseTimes(phases []PhaseView, agents []AgentView) {
+	at := make(map[int64]*PhaseView, len(phases))
+	for i := range phases {
+		if at[phases[i].Index] == nil {
+			at[phases[i].Index] = &phases[i]
+		}
+	}
+	for i := range agents {
+		a := &agents[i]
+		if a.PhaseIndex == nil || at[*a.PhaseIndex] == nil {
+			continue
+		}
+		p := at[*a.PhaseIndex]
+		p.Agents++
+		if a.StartedMS > 0 && (p.StartedMS == 0 || a.StartedMS < p.StartedMS) {
+			p.StartedMS = a.StartedMS
+		}
+		if a.Over() {
+			p.Ended++
+			p.EndedMS = max(p.EndedMS, a.EndedMS)
+		}
+	}
+	for i := range phases {
+		if phases[i].Ended < phases[i].Agents {
+			phases[i].EndedMS = 0
+		}
+	}
+}
+
+// Over reports whether the child told the agent's end.
+func (a *AgentView) Over() bool {
+	switch a.State {
+	case "done", "error", "cached", "stopped":
+		return true
+	}
+	return false
+}
+
+// times fills in what follows from the rest: Claude Code tells how long an agent
+// worked and not when it ended, CodeBuddy the other way round.
+func (a *AgentView) times() {
+	switch {
+	case !a.Over() || a.StartedMS <= 0:
+	case a.EndedMS == 0 && a.DurationMS > 0 && a.StartedMS <= math.MaxInt64-a.DurationMS:
+		a.EndedMS = a.StartedMS + a.DurationMS
+	case a.DurationMS == 0 && a.EndedMS > a.StartedMS:
+		a.DurationMS = a.EndedMS - a.StartedMS
 	}
 }
 
@@ -188,10 +241,14 @@ func agentOf(v dialect.Value) AgentView {
 		Tokens: v.Get("tokens").Int(), ToolCalls: v.Get("toolCalls").Int(), LastTool: clip(v.Get("lastToolName").Text(), maxText),
 		StartedMS: v.Get("startedAt").Int(), EndedMS: v.Get("endedAt").Int(), DurationMS: v.Get("durationMs").Int(),
 		Error: clip(v.Get("error").Text(), maxText), Result: clip(v.Get("resultPreview").Text(), maxText),
+		QueuedMS: v.Get("queuedAt").Int(),
 	}
+	a.times()
 	index := clip(string(v.Get("index")), 32)
 	if p := v.Get("phaseIndex"); !p.Null() {
 		index = clip(string(p), 32) + "/" + index
+		n := p.Int()
+		a.PhaseIndex = &n
 	} else {
 		index = "/" + index
 	}

@@ -170,6 +170,13 @@ type PhaseView struct {
 	Index  int64  `json:"index"`
 	Title  string `json:"title"`
 	Status string `json:"status,omitempty"` // pending, inProgress, completed; codex alone says it
+	// Of a workflow: how many agents of the phase are known, how many of them have
+	// ended, when the first began and when the last of them ended (Unix milliseconds,
+	// the child's clock; EndedMS only while all known ones have ended).
+	Agents    int   `json:"agents,omitempty"`
+	Ended     int   `json:"ended,omitempty"`
+	StartedMS int64 `json:"started_ms,omitempty"`
+	EndedMS   int64 `json:"ended_ms,omitempty"`
 }
 
 // AgentView is one agent of a workflow, from the last snapshot.
@@ -180,6 +187,8 @@ type AgentView struct {
 	AgentID string `json:"agent_id,omitempty"`
 	Label   string `json:"label,omitempty"`
 	Phase   string `json:"phase,omitempty"`
+	// PhaseIndex is the Index of its phase, absent where the child names none.
+	PhaseIndex *int64 `json:"phase_index,omitempty"`
 	// State is start, progress, done, error, stopped (codex), or not_reported: its
 	// task has ended and no frame said what became of it.
 	State      string `json:"state"`
@@ -189,7 +198,8 @@ type AgentView struct {
 	Tokens     int64  `json:"tokens,omitempty"`
 	ToolCalls  int64  `json:"tool_calls,omitempty"`
 	LastTool   string `json:"last_tool,omitempty"`
-	StartedMS  int64  `json:"started_ms,omitempty"` // Unix milliseconds, the child's clock
+	QueuedMS   int64  `json:"queued_ms,omitempty"`  // Unix milliseconds, the child's clock
+	StartedMS  int64  `json:"started_ms,omitempty"` // absent while it waits for its turn
 	EndedMS    int64  `json:"ended_ms,omitempty"`
 	DurationMS int64  `json:"duration_ms,omitempty"`
 	Error      string `json:"error,omitempty"`
