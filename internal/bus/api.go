@@ -69,6 +69,9 @@ type getRequest struct {
 	NextFor  string `json:"next_by_subj,omitempty"`
 	Batch    int    `json:"batch,omitempty"`
 	MaxBytes int    `json:"max_bytes,omitempty"`
+
+	// StartTime stands in place of Seq: from the first message stored then or later.
+	StartTime *time.Time `json:"start_time,omitempty"`
 }
 
 // get asks the leader of stream for one message: its answer includes everything
@@ -87,9 +90,6 @@ func (b *Bus) get(ctx context.Context, stream string, req getRequest) (*stored, 
 		return nil, fmt.Errorf("get from %s: %w", stream, err)
 	}
 	s := &stored{subject: r.Message.Subject, seq: r.Message.Seq, time: r.Message.Time, data: r.Message.Data}
-
-	// StartTime stands in place of Seq: from the first message stored then or later.
-	StartTime *time.Time `json:"start_time,omitempty"`
 	if r.Message.Header != "" {
 		raw, err := base64.StdEncoding.DecodeString(r.Message.Header)
 		if err == nil {
