@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 // Config is what the environment says about an edge. The tags name the
@@ -21,6 +23,9 @@ import (
 type Config struct {
 	// Tenant is the first word of everything the run publishes.
 	Tenant string `env:"TENANT" envDefault:"default"`
+	// RunID is the run's id, made before its start so that its permissions could be:
+	// a UUIDv7 that no run has had. "" makes one.
+	RunID string `env:"RUN_ID"`
 	// ExitFlush is how long the end of a run waits for the bus to acknowledge
 	// the rest. What is left stays in the spool for later.
 	ExitFlush time.Duration `env:"EXIT_FLUSH" envDefault:"1s"`
@@ -78,6 +83,9 @@ func isTenant(t string) bool {
 func (c *Config) Validate() error {
 	if !isTenant(c.Tenant) {
 		return fmt.Errorf("CBCAST_TENANT %q: use 1 to 64 of letters, digits, '.', '_', '/', '-', beginning with a letter or digit", c.Tenant)
+	}
+	if id, err := uuid.Parse(c.RunID); c.RunID != "" && (err != nil || id.Version() != 7 || id.String() != c.RunID) {
+		return fmt.Errorf("CBCAST_RUN_ID %q: use a UUIDv7 in lower case, as cbcast auth run makes it, or nothing", c.RunID)
 	}
 	if c.CaptureStdin != "control" && c.CaptureStdin != "all" {
 		return fmt.Errorf("CBCAST_CAPTURE_STDIN %q: use control or all", c.CaptureStdin)

@@ -153,6 +153,10 @@ func (s *shipper) leases(b *bus.Bus) {
 	if s.e.pipe {
 		return // the agent is not here
 	}
+	if !s.isOurs(s.signsCtx) {
+		s.lease = s.e.lease
+		return
+	}
 	k := keeper{s: s, b: b, lease: s.e.lease, session: s.e.leased, told: map[string]bool{}}
 	t := time.NewTicker(s.e.o.PresenceTTL / 3)
 	defer t.Stop()

@@ -8,8 +8,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/cbcast/cbcast/ingest/child"
 	"github.com/cbcast/cbcast/ingest/redact"
 	"github.com/cbcast/cbcast/ingest/spool"
@@ -109,11 +107,11 @@ func newRun(o Options) (*edge, error) {
 	if err := errors.Join(o.Unusable, o.Validate()); err != nil {
 		return nil, err
 	}
-	id, err := uuid.NewV7()
+	id, err := o.runID()
 	if err != nil {
-		return nil, fmt.Errorf("make a run id: %w", err)
+		return nil, err
 	}
-	e := &edge{o: o, id: id.String(), start: time.Now(), dialect: o.Dialect}
+	e := &edge{o: o, id: id, start: time.Now(), dialect: o.Dialect}
 	e.log = o.Log.With("run", e.id)
 	if e.dialect == "" && len(o.Argv) > 0 {
 		e.dialect = dialect.FromArgv0(o.Argv[0])

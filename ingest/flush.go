@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -146,7 +147,7 @@ func (f *flusher) flush(ctx context.Context) error {
 // has asks what the bus has of the run, and whether that is all of it. A power
 // loss may have left less here: then the spool goes on behind it.
 func (f *flusher) has(ctx context.Context) (seq uint64, final bool, err error) {
-	e, _, err := f.bus.Last(ctx, f.ref)
+	e, _, err := f.bus.LastOwn(ctx, f.ref)
 	if errors.Is(err, bus.ErrNotFound) {
 		return 0, false, nil
 	}
@@ -238,6 +239,9 @@ func (f *flusher) register(ctx context.Context) error {
 	_ = json.Unmarshal(m.Data, &kept) // what cannot be read is left out
 	info := bus.RunInfo{Run: f.ref.Run, Tenant: f.ref.Tenant, Partition: f.ref.Partition, Started: m.Created, Labels: kept.Labels}
 	_, seq, err := f.bus.FirstKept(ctx, f.ref)
+	if errors.Is(err, bus.ErrDenied) {
+		return f.registerOwn(ctx, info)
+	}
 	if errors.Is(err, bus.ErrNotFound) {
 		return nil // it has left the bus by age
 	}
@@ -254,6 +258,28 @@ func (f *flusher) register(ctx context.Context) error {
 		}
 		st.Apply(e)
 		info.LastSeq = e.Seq
+	}
+	describe(st, &info)
+	info.Host = st.View().Host
+	return f.bus.PutRun(ctx, info)
+}
+
+// registerOwn is register for an edge that may not read: from the spool, where that
+// has everything. Else the entry stays as it is, and a relay completes it.
+func (f *flusher) registerOwn(ctx context.Context, info bus.RunInfo) error {
+	st, src := run.New(f.ref.Run), source{s: f.s}
+	for n := uint64(1); n <= f.s.Last(); n++ {
+		e, ok, err := src.Event(n)
+		if err != nil {
+			return err
+		}
+		if !ok || e.Type == event.TypeGap {
+			return nil
+		}
+		own := *e // the fold keeps what it is given
+		own.Data = bytes.Clone(e.Data)
+		st.Apply(&own)
+		info.LastSeq = n
 	}
 	describe(st, &info)
 	info.Host = st.View().Host

@@ -39,12 +39,16 @@ type shipper struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
+	pub     *bus.Publisher
+	ours    chan struct{} // closed when the bus has an event of this run from here
 	shipped chan struct{} // closed when every event is acknowledged
 	failed  chan struct{} // closed when that will not happen in this process
 
 	signs     sync.WaitGroup  // of life: presence and registry entry; and others
 	signsCtx  context.Context // ends before s.ctx
 	signsStop context.CancelFunc
+
+	noPlace bool // asking for it is not permitted; of whoever writes the registry
 
 	lease *bus.Lease // of the session at the end; set when signs are over
 
@@ -55,7 +59,7 @@ type shipper struct {
 
 func newShipper(e *edge, ref bus.Ref) *shipper {
 	return &shipper{
-		e: e, ref: ref, log: e.log, shipped: make(chan struct{}), failed: make(chan struct{}),
+		e: e, ref: ref, log: e.log, ours: make(chan struct{}), shipped: make(chan struct{}), failed: make(chan struct{}),
 	}
 }
 
@@ -80,6 +84,10 @@ func (s *shipper) run(ctx context.Context) {
 		s.mu.Lock()
 		s.bus = b
 		s.mu.Unlock()
+		s.pub = &bus.Publisher{Bus: b, Ref: s.ref, Source: &ownSource{source{s: s.e.spool}, s}, Log: s.log}
+		if s.e.o.RunID == "" {
+			s.owned()
+		}
 		s.signs.Go(func() { s.register(b) })
 		s.signs.Go(func() { s.present(b) })
 		s.signs.Go(func() { s.others(b) })
@@ -88,16 +96,18 @@ func (s *shipper) run(ctx context.Context) {
 			s.wg.Go(func() { s.listen(b) })
 		}
 		if s.e.alone {
-			s.publish(b)
+			s.publish()
 			return
 		}
-		background(func() { s.publish(b) })
+		background(s.publish)
 	})
 }
 
-func (s *shipper) publish(b *bus.Bus) {
-	p := bus.Publisher{Bus: b, Ref: s.ref, Source: &source{s: s.e.spool}, Log: s.log}
-	if err := p.Run(s.ctx); err != nil {
+func (s *shipper) publish() {
+	if err := s.pub.Run(s.ctx); err != nil {
+		if errors.Is(err, bus.ErrRunUsed) {
+			s.signsStop() // it is another's presence, and another's entry
+		}
 		if s.ctx.Err() == nil {
 			s.log.Error("publisher ended; events stay in the spool", "error", err)
 		}
@@ -108,6 +118,9 @@ func (s *shipper) publish(b *bus.Bus) {
 }
 
 func (s *shipper) listen(b *bus.Bus) {
+	if !s.isOurs(s.ctx) {
+		return
+	}
 	err := b.Commands(s.ctx, s.ref.Tenant, s.ref.Run, func(c bus.Command) {
 		s.commands(s.ctx, c)
 	})
@@ -147,6 +160,9 @@ func (s *shipper) refuse(ctx context.Context, cmd bus.Command, reason string) {
 // is back when a relay has declared it lost meanwhile.
 func (s *shipper) present(b *bus.Bus) {
 	ctx, ttl := s.signsCtx, s.e.o.PresenceTTL
+	if !s.isOurs(ctx) {
+		return
+	}
 	t := time.NewTicker(ttl / 3)
 	defer t.Stop()
 	for {
@@ -166,6 +182,9 @@ func (s *shipper) present(b *bus.Bus) {
 // register keeps the registry entry up to date while the run lives.
 func (s *shipper) register(b *bus.Bus) {
 	ctx := s.signsCtx
+	if !s.isOurs(ctx) {
+		return
+	}
 	for {
 		err := b.PutRun(ctx, s.info(ctx, b))
 		if err != nil {
@@ -196,12 +215,10 @@ func (s *shipper) info(ctx context.Context, b *bus.Bus) bus.RunInfo {
 	first := s.first
 	s.mu.Unlock()
 	if first == 0 {
-		if _, seq, err := b.FirstKept(ctx, s.ref); err == nil {
-			first = seq
-			s.mu.Lock()
-			s.first = seq
-			s.mu.Unlock()
-		}
+		first = s.place(ctx, b)
+		s.mu.Lock()
+		s.first = first
+		s.mu.Unlock()
 	}
 	host, _ := os.Hostname()
 	e.rec.mu.Lock()
@@ -276,7 +293,7 @@ func (s *shipper) goodbye() {
 // resume tells everyone that a run which a relay has declared lost speaks again.
 // It does nothing for any other run.
 func resume(ctx context.Context, b *bus.Bus, ref bus.Ref) error {
-	last, seq, err := b.Control(ctx, ref.Tenant, ref.Run, subject.Liveness)
+	last, seq, err := b.LastLiveness(ctx, ref.Tenant, ref.Run)
 	if errors.Is(err, bus.ErrNotFound) || err == nil && last.Type != event.TypeLost {
 		return nil
 	}

@@ -24,7 +24,14 @@ type stored struct {
 	time    time.Time
 	header  nats.Header
 	data    []byte
+
+	// copied says that the server wrote it, not a client that may: the answer to
+	// somebody's direct get, for which they named one of our subjects as the place.
+	copied bool
 }
+
+// isCopy reports whether a stored message's headers are those of an answer.
+func isCopy(h nats.Header) bool { return len(h[jetstream.SubjectHeader]) > 0 }
 
 // ask sends a request to the JetStream API and decodes the answer into v.
 func (b *Bus) ask(ctx context.Context, subject string, req, v any) error {
@@ -32,7 +39,18 @@ func (b *Bus) ask(ctx context.Context, subject string, req, v any) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel, fault := l.call(ctx)
+	return b.askOn(ctx, l, subject, req, v)
+}
+
+// createSubject is where a consumer is created (the form of nats-server 2.9):
+// with its name and its filter, so that both can be permitted.
+func createSubject(stream, name, filter string) string {
+	return apiRoot + "CONSUMER.CREATE." + stream + "." + name + "." + filter
+}
+
+// askOn is ask on the connection l.
+func (b *Bus) askOn(ctx context.Context, l *link, subject string, req, v any) (err error) {
+	ctx, cancel, fault := b.call(ctx, l, apiRoot+subject)
 	defer cancel()
 	var body []byte
 	if req != nil {
@@ -98,6 +116,7 @@ func (b *Bus) get(ctx context.Context, stream string, req getRequest) (*stored, 
 		if err != nil {
 			return nil, fmt.Errorf("headers of %s %d: %w", stream, s.seq, err)
 		}
+		s.copied = isCopy(s.header)
 	}
 	return s, nil
 }
@@ -112,9 +131,24 @@ func (b *Bus) direct(ctx context.Context, stream string, req getRequest) (*store
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel, fault := l.call(ctx)
+	return b.directOn(ctx, l, stream, apiRoot+"DIRECT.GET."+stream, body)
+}
+
+// lastOf asks any replica of stream for the last message that matches filter. The
+// filter is part of the request's subject, so that a server can permit a client
+// this question and no other (ADR-31). The answer may be behind.
+func (b *Bus) lastOf(ctx context.Context, stream, filter string) (*stored, error) {
+	l, err := b.now()
+	if err != nil {
+		return nil, err
+	}
+	return b.directOn(ctx, l, stream, apiRoot+"DIRECT.GET."+stream+"."+filter, nil)
+}
+
+func (b *Bus) directOn(ctx context.Context, l *link, stream, subject string, body []byte) (*stored, error) {
+	ctx, cancel, fault := b.call(ctx, l, subject)
 	defer cancel()
-	m, err := l.nc.RequestWithContext(ctx, apiRoot+"DIRECT.GET."+stream, body)
+	m, err := l.nc.RequestWithContext(ctx, subject, body)
 	if err != nil {
 		return nil, fmt.Errorf("get from %s: %w", stream, fault(err))
 	}
@@ -131,7 +165,9 @@ func fromDirect(stream string, m *nats.Msg) (*stored, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: answer without a sequence", ErrUnavailable)
 	}
-	return &stored{subject: m.Header.Get(jetstream.SubjectHeader), seq: seq, header: m.Header, data: m.Data}, nil
+	s := &stored{subject: m.Header.Get(jetstream.SubjectHeader), seq: seq, header: m.Header, data: m.Data}
+	s.copied = len(m.Header[jetstream.SubjectHeader]) > 1 // one is of this answer
+	return s, nil
 }
 
 // publish stores one message and returns its PubAck.
@@ -140,7 +176,7 @@ func (b *Bus) publish(ctx context.Context, m *nats.Msg) (pubAck, error) {
 	if err != nil {
 		return pubAck{}, err
 	}
-	ctx, cancel, fault := l.call(ctx)
+	ctx, cancel, fault := b.call(ctx, l, m.Subject)
 	defer cancel()
 	r, err := l.nc.RequestMsgWithContext(ctx, m)
 	if err != nil {

@@ -55,7 +55,7 @@ func (r *shipper) several(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !more {
+	if !more || at.seq == 1 { // that of the run's first event tells its place
 		return r.sendOne(ctx, m, at)
 	}
 	r.under = r.under[:0]
@@ -160,6 +160,9 @@ func (b *batch) run(ctx context.Context) error {
 			case <-timer.C:
 				if silent++; silent == int(ackWait/pingAfter) {
 					b.r.p.stats.timeouts.Add(1)
+					if err := b.r.p.Bus.denials.of(b.topic); err != nil {
+						return err
+					}
 					return fmt.Errorf("%w: no acknowledgement for %v", ErrUnavailable, ackWait)
 				}
 				if err := b.ping(); err != nil {

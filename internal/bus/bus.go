@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,6 +45,8 @@ type Bus struct {
 	stop context.CancelFunc
 	wg   sync.WaitGroup // the keeper
 
+	denials denials
+
 	mu     sync.Mutex // guards the rest
 	cur    *link      // nil while there is no connection
 	gens   uint64
@@ -66,6 +69,7 @@ func Open(cfg Config, log *slog.Logger) (*Bus, error) {
 		return nil, fmt.Errorf("bus: %w", err)
 	}
 	b := &Bus{cfg: cfg, log: log, opts: opts, came: make(chan struct{})}
+	b.denials.prefix = cmp.Or(cfg.InboxPrefix, "_INBOX")
 	ctx, stop := context.WithCancel(context.Background())
 	b.stop = stop
 	b.wg.Go(func() { b.keep(ctx) }) // ends by Close
@@ -234,6 +238,7 @@ func (b *Bus) won(nc *nats.Conn) {
 	}
 	b.gens++
 	b.err = nil
+	b.denials.clear() // another connection may do more
 	b.cur = &link{nc: nc, js: js, gen: b.gens}
 	b.cur.ctx, b.cur.end = context.WithCancel(context.Background())
 	close(b.came)

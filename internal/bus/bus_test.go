@@ -97,15 +97,21 @@ func TestCloseWithStuckServer(t *testing.T) {
 	px := newProxy(t, server.ClientURL())
 	b := connect(t, bus.Config{URL: px.url()})
 	ensure(t, b)
-	px.setStuck(true)
-	defer px.setStuck(false)
 	events := evs("r1", 200)
 	for _, e := range events {
 		e.Data = make([]byte, 256<<10)
 	}
 	src := newMemory(events...).end()
 	asked := make(chan struct{}, 1000)
-	src.asked = func(uint64) { asked <- struct{}{} }
+	src.ack = func(n uint64) {
+		if n == 1 { // the run's first event goes out alone
+			px.setStuck(true)
+			src.mu.Lock()
+			src.asked = func(uint64) { asked <- struct{}{} }
+			src.mu.Unlock()
+		}
+	}
+	defer px.setStuck(false)
 	done := make(chan error, 1)
 	p := &bus.Publisher{Bus: b, Ref: ref("r1"), Source: src}
 	go func() { done <- p.Run(t.Context()) }()

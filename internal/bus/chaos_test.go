@@ -218,7 +218,7 @@ func TestPublishBusRefuses(t *testing.T) {
 	px.setEdit(nil)
 	api(t, b, "STREAM.DELETE.EV_0", nil, nil)
 	src.add(ev("r1", 6))
-	hear("stream not found")
+	hear("stream missing")
 	ensure(t, b)
 	hear("")
 	src.end()

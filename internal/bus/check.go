@@ -28,9 +28,6 @@ type Finding struct {
 	Err  error // nil: it can be done
 }
 
-// ErrDenied is returned where the server refuses by its permissions.
-var ErrDenied = errors.New("not permitted")
-
 // Check tries everything that an edge or a relay of the tenant does, for a run that
 // does not exist, and leaves nothing behind: each message that would be stored
 // names a stream that it cannot be for, so that the stream refuses it. (A consumer

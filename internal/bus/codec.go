@@ -150,6 +150,22 @@ func decode(subj string, h nats.Header, data []byte) (*event.Event, error) {
 	return d.decode(subj, h, data)
 }
 
+// decodeStored is decode of what a stream has.
+func decodeStored(s *stored) (*event.Event, error) {
+	var d decoder
+	return d.stored(s)
+}
+
+// stored is decode of what a stream has. A copy that the server was made to write
+// is refused, whatever it says: a client may name any subject as the place for an
+// answer, also one that it may not publish to.
+func (d *decoder) stored(s *stored) (*event.Event, error) {
+	if s.copied {
+		return nil, fmt.Errorf("%w: message %d on %s is the answer to a request", ErrForeign, s.seq, s.subject)
+	}
+	return d.decode(s.subject, s.header, s.data)
+}
+
 // A decoder remembers the subject it parsed last: a run's events come in rows
 // with the same one.
 type decoder struct {

@@ -24,6 +24,9 @@ const (
 	// on the way: one small question, answered by any replica.
 	commandCheck = 30 * time.Second
 
+	// forgetWait bounds the deletion of a consumer.
+	forgetWait = time.Second
+
 	// maxHints bounds hints not yet looked at. One is enough to look, so more
 	// than this may be dropped.
 	maxHints = 64
@@ -72,7 +75,7 @@ func (c Command) event() *event.Event {
 }
 
 func commandOf(s *stored) (Command, error) {
-	e, err := decode(s.subject, s.header, s.data)
+	e, err := decodeStored(s)
 	if err != nil {
 		return Command{}, err
 	}
@@ -144,8 +147,8 @@ func (b *Bus) FindCommand(ctx context.Context, id string) (Command, error) {
 // ones are given as well: that is the edge's fact to state. The bus may come and
 // go. When the stream was made anew, what is on it is given from its beginning,
 // which may include commands given before if it was restored from a backup; the
-// caller knows the ids. An edge needs the right to create a consumer with its
-// own filter, and nothing else of the API.
+// caller knows the ids. An edge needs the right to create one consumer, with the
+// run's name and filter, to read from it and to delete it, and nothing else of the API.
 func (b *Bus) Commands(ctx context.Context, tenant, run string, fn func(Command)) error {
 	w := commandReader{b: b, tenant: tenant, run: run, fn: fn}
 	for failed := 0; ; {
@@ -182,6 +185,7 @@ type commandReader struct {
 // connection ends.
 func (w *commandReader) read(ctx context.Context, l *link, failed *int) error {
 	hints := make(chan *nats.Msg, maxHints)
+	// Where the server does not permit it, commands come when they are looked for.
 	sub, err := l.nc.ChanSubscribe(subject.Hint(w.tenant, w.run), hints)
 	if err != nil {
 		return asErr(ctx, err)
@@ -224,14 +228,33 @@ func (w *commandReader) hint(m *nats.Msg) {
 }
 
 // catchUp gives every command behind w.last that the stream has. The consumer's
-// create subject carries its name and filter, so that a server can permit an
-// edge its own commands and no others.
+// create subject carries its name, which is the run's, and its filter: so a server
+// can permit an edge its own commands and no others.
 func (w *commandReader) catchUp(ctx context.Context, l *link) error {
-	qctx, cancel, fault := l.call(ctx)
+	cons, err := w.consumer(ctx, l)
+	if errors.Is(err, errConsumerExists) { // of an earlier connection
+		w.forget(ctx, l)
+		cons, err = w.consumer(ctx, l)
+	}
+	if err != nil {
+		return fmt.Errorf("read commands: %w", err)
+	}
+	defer w.forget(ctx, l)
+	return w.take(cons)
+}
+
+// errConsumerExists says that a consumer has this name already.
+var errConsumerExists = fmt.Errorf("%w: there is a consumer of this name", ErrUnavailable)
+
+// consumer makes the run's consumer.
+func (w *commandReader) consumer(ctx context.Context, l *link) (jetstream.Consumer, error) {
+	name, filter := subject.Key(w.run), subject.CommandFilter(w.tenant, w.run)
+	qctx, cancel, fault := w.b.call(ctx, l, createSubject(subject.CommandStream, name, filter))
 	defer cancel()
 	cons, err := l.js.CreateConsumer(qctx, subject.CommandStream, jetstream.ConsumerConfig{
-		Name:              nuid.Next(),
-		FilterSubject:     subject.CommandFilter(w.tenant, w.run),
+		Name:              name,
+		Description:       nuid.Next(), // never the one that is there, which may have given some already
+		FilterSubject:     filter,
 		AckPolicy:         jetstream.AckNonePolicy,
 		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq:       w.last + 1,
@@ -239,13 +262,32 @@ func (w *commandReader) catchUp(ctx context.Context, l *link) error {
 		MemoryStorage:     true,
 		Replicas:          1,
 	})
-	if err != nil {
-		return fmt.Errorf("read commands: %w", fault(err))
+	if errors.Is(err, jetstream.ErrConsumerExists) {
+		return nil, errConsumerExists
 	}
+	if err != nil {
+		return nil, fault(err)
+	}
+	return cons, nil
+}
+
+// forget deletes the run's consumer, so that the next one can have another start. One
+// that stays ends by itself.
+func (w *commandReader) forget(ctx context.Context, l *link) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forgetWait)
+	defer cancel()
+	err := w.b.askOn(ctx, l, "CONSUMER.DELETE."+subject.CommandStream+"."+subject.Key(w.run), nil, nil)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		w.b.log.Debug("delete the consumer of commands", "run", w.run, "error", err)
+	}
+}
+
+// take gives what the consumer has.
+func (w *commandReader) take(cons jetstream.Consumer) error {
 	for pending := cons.CachedInfo().NumPending; pending > 0; {
 		batch, err := cons.FetchNoWait(maxHints)
 		if err != nil {
-			return fmt.Errorf("read commands: %w", fault(err))
+			return fmt.Errorf("read commands: %w", asErr(context.Background(), err))
 		}
 		got := uint64(0)
 		for m := range batch.Messages() {
@@ -255,7 +297,8 @@ func (w *commandReader) catchUp(ctx context.Context, l *link) error {
 			}
 			got++
 			w.last, w.stamp = meta.Sequence.Stream, meta.Timestamp
-			c, err := commandOf(&stored{subject: m.Subject(), header: nats.Header(m.Headers()), data: m.Data()})
+			h := nats.Header(m.Headers())
+			c, err := commandOf(&stored{subject: m.Subject(), seq: w.last, header: h, data: m.Data(), copied: isCopy(h)})
 			if err != nil {
 				w.b.log.Warn("command not readable, left out", "stream_seq", w.last, "error", err)
 				continue
@@ -263,7 +306,7 @@ func (w *commandReader) catchUp(ctx context.Context, l *link) error {
 			w.fn(c)
 		}
 		if err := batch.Error(); err != nil {
-			return fmt.Errorf("read commands: %w", fault(err))
+			return fmt.Errorf("read commands: %w", asErr(context.Background(), err))
 		}
 		if got == 0 {
 			break // expired meanwhile

@@ -31,6 +31,10 @@ type Config struct {
 	// narrow permissions has its own.
 	InboxPrefix string `env:"NATS_INBOX_PREFIX"`
 
+	// MaxAge is how long the server keeps events. An edge that may not ask is told;
+	// 0 asks.
+	MaxAge time.Duration `env:"-"`
+
 	// Name is what the server's operator sees.
 	Name string `env:"-"`
 

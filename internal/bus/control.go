@@ -63,7 +63,19 @@ func (b *Bus) Control(ctx context.Context, tenant, run, what string) (*event.Eve
 	if err != nil {
 		return nil, 0, fmt.Errorf("%s of %s: %w", what, run, err)
 	}
-	e, err := decode(s.subject, s.header, s.data)
+	e, err := decodeStored(s)
+	return e, s.seq, err
+}
+
+// LastLiveness returns the last word on whether the run's edge lives, and its stream
+// sequence, or [ErrNotFound]: for the edge itself, which may be permitted to ask this
+// alone. Any replica answers, so a fence must follow.
+func (b *Bus) LastLiveness(ctx context.Context, tenant, run string) (*event.Event, uint64, error) {
+	s, err := b.lastOf(ctx, subject.ControlStream, subject.Control(tenant, run, subject.Liveness))
+	if err != nil {
+		return nil, 0, fmt.Errorf("liveness of %s: %w", run, err)
+	}
+	e, err := decodeStored(s)
 	return e, s.seq, err
 }
 
@@ -74,7 +86,7 @@ func (b *Bus) Controls(ctx context.Context, tenant, run string) iter.Seq2[*event
 		last, err := b.get(ctx, subject.ControlStream, getRequest{LastFor: filter})
 		if err == nil {
 			err = b.scan(ctx, subject.ControlStream, filter, 1, last.seq, func(s *stored) error {
-				e, err := decode(s.subject, s.header, s.data)
+				e, err := decodeStored(s)
 				if err != nil {
 					b.log.Warn("control fact not readable, left out", "stream_seq", s.seq, "error", err)
 					return nil

@@ -28,6 +28,14 @@ var (
 	// nothing now; the caller starts from its cursors within the runs.
 	ErrEpoch = errors.New("stream began anew")
 
+	// ErrRunUsed is returned by a [Publisher] that finds events of another program
+	// under the id of its run.
+	ErrRunUsed = errors.New("another program published under this run id")
+
+	// ErrForeign is returned for a message that nobody wrote who may: one that the
+	// server was made to write, or another program's.
+	ErrForeign = errors.New("not written by cbcast")
+
 	// ErrClosed is returned after [Bus.Close].
 	ErrClosed = errors.New("bus closed")
 

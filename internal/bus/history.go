@@ -46,7 +46,7 @@ func (b *Bus) history(ctx context.Context, r Ref, after uint64, yield func(*even
 	}
 	var d decoder
 	return b.scan(ctx, r.stream(), r.filter(), start, headSeq, func(s *stored) error {
-		e, err := d.decode(s.subject, s.header, s.data)
+		e, err := d.stored(s)
 		if err != nil {
 			b.log.Warn("event not readable, left out", "stream", r.stream(), "stream_seq", s.seq, "error", err)
 			return nil
@@ -79,7 +79,7 @@ func (b *Bus) seek(ctx context.Context, r Ref, after, headNo, headSeq uint64) (u
 		if err != nil {
 			return 0, err
 		}
-		e, err := decode(s.subject, s.header, s.data)
+		e, err := decodeStored(s)
 		if err != nil {
 			return low, nil
 		}

@@ -73,7 +73,7 @@ func (b *Bus) Lease(ctx context.Context, key subject.Conversation, h Holder, ttl
 	return nil, fmt.Errorf("lease of session %s: %w: it changes all the time", key.Session, ErrConflict)
 }
 
-// LeaseHolder returns who uses a conversation, or [ErrNotFound]. The leader answers.
+// LeaseHolder returns who uses a conversation, or [ErrNotFound]. Any replica answers.
 func (b *Bus) LeaseHolder(ctx context.Context, key subject.Conversation) (Holder, error) {
 	_, h, err := b.holder(ctx, key)
 	if err == nil && h == nil {
@@ -86,14 +86,15 @@ func (b *Bus) LeaseHolder(ctx context.Context, key subject.Conversation) (Holder
 }
 
 // holder returns the last sequence on a lease's key, and who holds it, nil for nobody.
+// An answer that is behind is caught by the fence on the key.
 func (b *Bus) holder(ctx context.Context, key subject.Conversation) (uint64, *Holder, error) {
-	s, err := b.get(ctx, kvStream(subject.SessionsBucket), getRequest{LastFor: kvRoot(subject.SessionsBucket) + key.Key()})
+	s, err := b.lastOf(ctx, kvStream(subject.SessionsBucket), kvRoot(subject.SessionsBucket)+key.Key())
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return 0, nil, nil
 	case err != nil:
 		return 0, nil, err
-	case gone(s):
+	case gone(s), s.copied:
 		return s.seq, nil, nil
 	}
 	var h Holder
@@ -130,7 +131,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	_, err := l.b.publish(ctx, &nats.Msg{
 		Subject: kvRoot(subject.SessionsBucket) + l.key.Key(),
 		Header: nats.Header{
-			hdrKVOperation: {"PURGE"}, "Nats-Rollup": {"sub"}, hdrTTL: {ttl(markerTTL)},
+			hdrKVOperation: {"PURGE"}, hdrTTL: {ttl(markerTTL)},
 			hdrExpect: {strconv.FormatUint(l.seq, 10)},
 		},
 	})

@@ -44,6 +44,21 @@ func (l *link) call(ctx context.Context) (context.Context, context.CancelFunc, f
 	return qctx, func() { cancel(); end() }, fault
 }
 
+// call is [link.call] for a question on subject: it ends early when the server
+// says that this client may not ask it, with an error that is [ErrDenied].
+func (b *Bus) call(ctx context.Context, l *link, subject string) (context.Context, context.CancelFunc, func(error) error) {
+	dctx, forget := b.denials.watch(ctx, subject)
+	qctx, end, fault := l.call(dctx)
+	return qctx, func() { end(); forget() }, func(err error) error {
+		if err != nil && ctx.Err() == nil {
+			if denied := b.denials.of(subject); denied != nil {
+				return denied
+			}
+		}
+		return fault(err)
+	}
+}
+
 // errBroken is the cause of a context that ended with its connection.
 var errBroken = fmt.Errorf("%w: connection lost", ErrUnavailable)
 
@@ -53,7 +68,10 @@ func (b *Bus) dial(ctx context.Context, gone chan struct{}) (*nats.Conn, error) 
 		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) { b.broke(nc, err) }),
 		nats.ReconnectHandler(b.won),
 		nats.ClosedHandler(func(*nats.Conn) { close(gone) }),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { b.complain(err) }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			b.denials.heard(err)
+			b.complain(err)
+		}),
 	}, b.opts...)
 	if b.cfg.InProcess != nil {
 		opts = append(opts, nats.InProcessServer(dialer{ctx, b}))

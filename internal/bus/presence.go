@@ -14,8 +14,8 @@ import (
 // Presence is what is known of a run's edge.
 type Presence int
 
-// Absent edges ended by themselves; Expired ones stopped renewing, whatever
-// the reason: the machine, the network, the edge.
+// Absent edges ended by themselves, or stopped renewing some time ago; Expired ones
+// were seen to stop, whatever the reason: the machine, the network, the edge.
 const (
 	Absent Presence = iota
 	Alive
@@ -37,7 +37,7 @@ func (b *Bus) RenewPresence(ctx context.Context, run string, ttl time.Duration) 
 func (b *Bus) ClearPresence(ctx context.Context, run string) error {
 	m := &nats.Msg{
 		Subject: kvRoot(subject.PresenceBucket) + subject.Key(run),
-		Header:  nats.Header{hdrKVOperation: {"PURGE"}, "Nats-Rollup": {"sub"}, hdrTTL: {ttl(markerTTL)}},
+		Header:  nats.Header{hdrKVOperation: {"PURGE"}, hdrTTL: {ttl(markerTTL)}},
 	}
 	if _, err := b.publish(ctx, m); err != nil {
 		return fmt.Errorf("clear presence of %s: %w", run, err)
@@ -46,7 +46,8 @@ func (b *Bus) ClearPresence(ctx context.Context, run string) error {
 }
 
 // Presence returns what is known of the run's edge, from the leader. A run that
-// was never present is absent.
+// was never present is absent, and so is one that expired: who must tell them apart
+// watches.
 func (b *Bus) Presence(ctx context.Context, run string) (Presence, error) {
 	s, err := b.get(ctx, kvStream(subject.PresenceBucket), getRequest{LastFor: kvRoot(subject.PresenceBucket) + subject.Key(run)})
 	if errors.Is(err, ErrNotFound) {
@@ -68,7 +69,7 @@ func presenceOf(s *stored) Presence {
 	switch {
 	case expired(s):
 		return Expired
-	case gone(s):
+	case gone(s), s.copied:
 		return Absent
 	}
 	return Alive
@@ -77,28 +78,29 @@ func presenceOf(s *stored) Presence {
 // WatchPresence calls fn for every run the bucket knows and for each change
 // from then on (a renewal is none), until ctx ends; it returns its cause, or
 // [ErrEpoch] when the bucket was made anew: the runs known to be alive are then
-// unknown. ready (may be nil) comes after the runs the bucket knows.
+// unknown. ready (may be nil) comes after the runs the bucket knows. One call of
+// either is made at a time.
 //
-// A server that was away longer than a run's ttl says Expired when it is back,
-// although the edge lives and could not say so; it renews soon after.
+// A server that was away longer than a run's ttl says that it expired when it is
+// back, although the edge lives and could not say so; it renews soon after.
 func (b *Bus) WatchPresence(ctx context.Context, ready func(), fn func(run string, p Presence)) error {
-	t := tail{
-		b: b, stream: kvStream(subject.PresenceBucket), filter: kvRoot(subject.PresenceBucket) + ">", ready: ready, snapshot: true,
-	}
 	alive := map[string]bool{} // as large as the number of living edges
-	return t.run(ctx, func(s *stored) error {
-		run, ok := subject.Untoken(kvKey(subject.PresenceBucket, s.subject))
+	return b.watchKeys(ctx, subject.PresenceBucket, ready, func(key string, s *stored) {
+		run, ok := subject.Untoken(key)
 		if !ok {
-			return nil
+			return
 		}
 		p := presenceOf(s)
 		if p == Alive && alive[run] {
-			return nil
+			return
 		}
 		if alive[run] = p == Alive; p != Alive {
 			delete(alive, run)
 		}
 		fn(run, p)
-		return nil
+	}, func(key string) {
+		run := runOfKey(key)
+		delete(alive, run)
+		fn(run, Expired)
 	})
 }

@@ -87,7 +87,12 @@ type Publisher struct {
 	Flow, Window int
 
 	stats stats
+	first atomic.Uint64
 }
+
+// First is the stream sequence of the run's first event, 0 while this publisher does
+// not know it. It may be called at any time.
+func (p *Publisher) First() uint64 { return p.first.Load() }
 
 // Stats are the publisher's counters so far. Its methods may be called while
 // Run runs.
@@ -127,7 +132,7 @@ func (p *Publisher) Stats() Stats {
 // Run publishes until the source is done and everything is acknowledged, and
 // returns nil then. It waits for a bus that is away, for as long as ctx allows,
 // and keeps trying with growing pauses while the bus refuses. It returns ctx's
-// cause, [ErrClosed], or an error of the source.
+// cause, [ErrClosed], [ErrRunUsed], an error of the source, or, if Resumed, [ErrDenied].
 func (p *Publisher) Run(ctx context.Context) error {
 	r := newShipper(p)
 	defer r.close()
@@ -142,6 +147,8 @@ func (p *Publisher) Run(ctx context.Context) error {
 			return context.Cause(ctx)
 		case errors.Is(err, ErrClosed):
 			return err
+		case errors.Is(err, ErrRunUsed), p.Resumed && errors.Is(err, ErrDenied):
+			return fmt.Errorf("publish %s: %w", p.Ref.Run, err)
 		case errors.As(err, &fatal):
 			return fmt.Errorf("publish %s: %w", p.Ref.Run, fatal.err)
 		}

@@ -33,8 +33,25 @@ func (b *Bus) Last(ctx context.Context, r Ref) (*event.Event, uint64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	e, err := decode(s.subject, s.header, s.data)
+	e, err := decodeStored(s)
 	return e, s.seq, err
+}
+
+// LastOwn is [Bus.Last] for the run's own edge, in the one form of the question that
+// a server can permit for one run. Any replica answers, so the event may be an older
+// one: who goes on behind it needs a fence. Where the stream's last message on the
+// run's subjects is no event of ours, the error is [ErrForeign], and the sequence is
+// that of the message.
+func (b *Bus) LastOwn(ctx context.Context, r Ref) (*event.Event, uint64, error) {
+	s, err := b.lastOf(ctx, r.stream(), r.filter())
+	if err != nil {
+		return nil, 0, err
+	}
+	e, err := decodeStored(s)
+	if err != nil {
+		return nil, s.seq, fmt.Errorf("%w: %w", ErrForeign, err)
+	}
+	return e, s.seq, nil
 }
 
 // FirstKept returns the run's first event that retention has left, and its
@@ -44,7 +61,7 @@ func (b *Bus) FirstKept(ctx context.Context, r Ref) (*event.Event, uint64, error
 	if err != nil {
 		return nil, 0, err
 	}
-	e, err := decode(s.subject, s.header, s.data)
+	e, err := decodeStored(s)
 	return e, s.seq, err
 }
 

@@ -79,14 +79,17 @@ func (b *Bus) putKey(ctx context.Context, bucket, run string, data []byte, age t
 	return a.Seq, err
 }
 
-// eventAge is how long events stay. An edge without the right to ask assumes
-// the default.
+// eventAge is how long events stay. An edge without the right to ask takes what it
+// was told, or the default: its question would be about everybody's events.
 func (b *Bus) eventAge(ctx context.Context, partition int) time.Duration {
 	b.mu.Lock()
 	age := b.maxAge
 	b.mu.Unlock()
 	if age != 0 {
 		return age
+	}
+	if b.cfg.MaxAge != 0 {
+		return b.cfg.MaxAge
 	}
 	info, err := b.streamInfo(ctx, subject.EventStream(partition))
 	if err != nil || info.Config.MaxAge == 0 {
@@ -104,7 +107,7 @@ func (b *Bus) Run(ctx context.Context, run string) (RunInfo, error) {
 	if err != nil {
 		return RunInfo{}, fmt.Errorf("run %s: %w", run, err)
 	}
-	if gone(s) {
+	if gone(s) && !s.copied {
 		return RunInfo{}, fmt.Errorf("run %s: %w", run, ErrNotFound)
 	}
 	return runOf(s)
@@ -112,14 +115,20 @@ func (b *Bus) Run(ctx context.Context, run string) (RunInfo, error) {
 
 func runOf(s *stored) (RunInfo, error) {
 	var r RunInfo
+	if s.copied {
+		return RunInfo{}, fmt.Errorf("registry key %s: %w: it is the answer to a request", s.subject, ErrForeign)
+	}
 	if err := json.Unmarshal(s.data, &r); err != nil {
 		return RunInfo{}, fmt.Errorf("registry key %s: %w", s.subject, err)
+	}
+	if kvRoot(subject.RunsBucket)+subject.Key(r.Run) != s.subject {
+		return RunInfo{}, fmt.Errorf("registry key %s: %w: it is about run %q", s.subject, ErrForeign, r.Run)
 	}
 	return r, nil
 }
 
-// gone reports whether a key's message says that the key is no more: expired
-// (a marker of the server), deleted or purged.
+// gone reports whether a key's message says that the key is no more: deleted or
+// purged, or expired (a marker of a server whose bucket an earlier version made).
 func gone(s *stored) bool {
 	return s.header.Get(hdrMarker) != "" || s.header.Get(hdrKVOperation) != ""
 }
@@ -134,7 +143,7 @@ func (b *Bus) Runs(ctx context.Context) ([]RunInfo, error) {
 	var all []RunInfo
 	stream, keys := kvStream(subject.RunsBucket), kvRoot(subject.RunsBucket)+">"
 	entry := func(s *stored) error {
-		if gone(s) {
+		if gone(s) && !s.copied {
 			run, _ := subject.Untoken(kvKey(subject.RunsBucket, s.subject))
 			all = slices.DeleteFunc(all, func(o RunInfo) bool { return o.Run == run })
 			return nil
@@ -213,23 +222,20 @@ func newest(all []RunInfo) []RunInfo {
 // WatchRuns calls fn for every entry there is and for each change from then on,
 // until ctx ends; it returns its cause, or [ErrEpoch] when the bucket was made
 // anew. gone means that the entry expired or was deleted; only Run is set then.
-// ready (may be nil) comes after the entries there are.
+// ready (may be nil) comes after the entries there are. One call of either is made
+// at a time.
 func (b *Bus) WatchRuns(ctx context.Context, ready func(), fn func(r RunInfo, gone bool)) error {
-	t := tail{
-		b: b, stream: kvStream(subject.RunsBucket), filter: kvRoot(subject.RunsBucket) + ">", ready: ready, snapshot: true,
-	}
-	return t.run(ctx, func(s *stored) error {
+	ended := func(key string) { fn(RunInfo{Run: runOfKey(key)}, true) }
+	return b.watchKeys(ctx, subject.RunsBucket, ready, func(key string, s *stored) {
 		if gone(s) {
-			run, _ := subject.Untoken(kvKey(subject.RunsBucket, s.subject))
-			fn(RunInfo{Run: run}, true)
-			return nil
+			ended(key)
+			return
 		}
 		r, err := runOf(s)
 		if err != nil {
 			b.log.Warn("registry entry not readable, left out", "key", s.subject, "error", err)
-			return nil
+			return
 		}
 		fn(r, false)
-		return nil
-	})
+	}, ended)
 }

@@ -129,7 +129,7 @@ func TestPresence(t *testing.T) {
 	renew("r2", time.Second)
 	want(change{"r2", bus.Alive})
 	want(change{"r2", bus.Expired})
-	if p, err := b.Presence(ctx, "r2"); err != nil || p != bus.Expired {
+	if p, err := b.Presence(ctx, "r2"); err != nil || p != bus.Absent {
 		t.Errorf("Presence = %v, %v", p, err)
 	}
 	renew("r2", time.Minute)

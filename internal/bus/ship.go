@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
+
+	"github.com/cbcast/cbcast/internal/event"
 )
 
 // A sourceError ends the publisher.
@@ -195,18 +197,26 @@ func (r *shipper) listen(l *link) error {
 	return nil
 }
 
+// behindTries is how often the stream is asked again when it has less than it had
+// acknowledged: the replica that answered may be behind.
+const behindTries = 3
+
 // recover asks the stream what it has of the run, and believes it.
 func (r *shipper) recover(ctx context.Context) error {
 	r.p.stats.recovers.Add(1)
-	e, sseq, err := r.p.Bus.Last(ctx, r.p.Ref)
-	switch {
-	case errors.Is(err, ErrNotFound):
-		r.at, r.sseq = pos{}, 0
-	case err != nil:
-		return err
-	default:
-		r.at, r.sseq = pos{e.Seq, e.Part.I, e.Part.N}, sseq
+	at, sseq, err := r.has(ctx)
+	for n := 1; err == nil && at.less(r.high) && n < behindTries; n++ {
+		select {
+		case <-time.After(behindWait):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		at, sseq, err = r.has(ctx)
 	}
+	if err != nil {
+		return err
+	}
+	r.at, r.sseq = at, sseq
 	if r.at.less(r.high) {
 		r.p.stats.regressions.Add(1)
 		r.log.Warn("the stream lost events that it had acknowledged, sending them again",
@@ -215,6 +225,43 @@ func (r *shipper) recover(ctx context.Context) error {
 	r.high = r.at
 	r.acked()
 	r.feed.seek(r.at)
+	return nil
+}
+
+// behindWait is how long a replica is given to catch up.
+const behindWait = 50 * time.Millisecond
+
+// has asks for the run's last message.
+func (r *shipper) has(ctx context.Context) (pos, uint64, error) {
+	e, sseq, err := r.p.Bus.LastOwn(ctx, r.p.Ref)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return pos{}, 0, nil
+	case errors.Is(err, ErrForeign) && sseq > 0:
+		// It cannot be undone. The run goes on behind it, from what we know.
+		r.log.Warn("a message that is no event is under this run", "run", r.p.Ref.Run, "stream_seq", sseq, "error", err)
+		return r.high, sseq, nil
+	case err != nil:
+		return pos{}, 0, err
+	}
+	if e.Seq == 1 && e.Part.I <= 1 {
+		r.p.first.Store(sseq)
+	}
+	return pos{e.Seq, e.Part.I, e.Part.N}, sseq, r.mine(e)
+}
+
+// mine reports [ErrRunUsed] unless e, which the stream has, is the source's own: a
+// run id that is given from outside may be given twice.
+func (r *shipper) mine(e *event.Event) error {
+	own, ok, err := r.p.Source.Event(e.Seq)
+	switch {
+	case err != nil:
+		return &sourceError{err}
+	case !ok && r.p.Resumed: // what the disk lost after the bus had it
+		return nil
+	case !ok, own.Type != event.TypeGap && !own.Time.Equal(e.Time):
+		return fmt.Errorf("%w: its event %d of %s is not ours", ErrRunUsed, e.Seq, e.Time.Format(time.RFC3339Nano))
+	}
 	return nil
 }
 

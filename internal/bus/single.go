@@ -25,6 +25,9 @@ func (r *shipper) sendOne(ctx context.Context, m *nats.Msg, at pos) error {
 		return err
 	}
 	answer, err := r.answer(ctx, m.Reply)
+	if denied := r.p.Bus.denials.of(m.Subject); err != nil && denied != nil {
+		return denied
+	}
 	if err != nil {
 		return err
 	}
@@ -39,6 +42,9 @@ func (r *shipper) sendOne(ctx context.Context, m *nats.Msg, at pos) error {
 		return r.duplicate(ctx, at)
 	}
 	r.sseq = a.Seq
+	if at.seq == 1 && at.part <= 1 {
+		r.p.first.Store(a.Seq)
+	}
 	if r.unsure > 0 {
 		r.unsure--
 	}

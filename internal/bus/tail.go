@@ -49,7 +49,7 @@ func (b *Bus) tailEvents(ctx context.Context, stream, filter string, ready func(
 func (t *tail) events(ctx context.Context, fn func(*event.Event, *stored)) error {
 	var d decoder
 	return t.run(ctx, func(s *stored) error {
-		e, err := d.decode(s.subject, s.header, s.data)
+		e, err := d.stored(s)
 		if err != nil {
 			t.b.log.Warn("event not readable, left out", "stream", t.stream, "stream_seq", s.seq, "error", err)
 			return nil
@@ -125,7 +125,7 @@ func (t *tail) consume(ctx context.Context, l *link, fn func(*stored) error) err
 	if t.snapshot && !t.started {
 		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverLastPerSubjectPolicy, 0
 	}
-	rctx, cancel, fault := l.call(ctx)
+	rctx, cancel, fault := t.b.call(ctx, l, createSubject(t.stream, cfg.Name, cfg.FilterSubject))
 	defer cancel()
 	cons, err := l.js.CreateConsumer(rctx, t.stream, cfg)
 	if err != nil {
@@ -172,7 +172,8 @@ func (t *tail) read(ctx context.Context, l *link, it jetstream.MessagesContext, 
 		if meta.Sequence.Consumer != want {
 			return fmt.Errorf("%w: read %s: message %d of the consumer is missing", ErrUnavailable, t.stream, want)
 		}
-		s := stored{m.Subject(), meta.Sequence.Stream, meta.Timestamp, nats.Header(m.Headers()), m.Data()}
+		h := nats.Header(m.Headers())
+		s := stored{m.Subject(), meta.Sequence.Stream, meta.Timestamp, h, m.Data(), isCopy(h)}
 		t.last, t.stamp = s.seq, s.time
 		if err := fn(&s); err != nil {
 			return err

@@ -54,8 +54,7 @@ const (
 	commandAge   = 24 * time.Hour
 	commandDedup = 10 * time.Minute
 
-	// markerTTL is how long a bucket says that a key expired: long enough for
-	// a relay that was away to learn of it.
+	// markerTTL is how long a bucket says that a key was given up.
 	markerTTL = time.Hour
 )
 
@@ -107,8 +106,9 @@ func (t Topology) streams() []jetstream.StreamConfig {
 		c := base(kvStream(name), kvRoot(name)+">", maxBytes, 0, 2*time.Minute)
 		c.Duplicates = 2 * time.Minute
 		c.MaxMsgsPerSubject = 1 // else old revisions come back when the last one expires
-		c.AllowRollup, c.DenyDelete = true, true
-		c.AllowMsgTTL, c.SubjectDeleteMarkerTTL = true, markerTTL
+		// No markers for what expires: they need roll-ups, and with those whoever may
+		// write one key can purge them all. Readers watch the time themselves.
+		c.AllowMsgTTL, c.DenyDelete = true, true
 		return c
 	}
 	var all []jetstream.StreamConfig
