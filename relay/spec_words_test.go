@@ -2,9 +2,11 @@ package relay_test
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/cbcast/cbcast/internal/bus"
+	"github.com/cbcast/cbcast/internal/dialect"
 	"github.com/cbcast/cbcast/internal/event"
 	fold "github.com/cbcast/cbcast/internal/run"
 	"github.com/cbcast/cbcast/relay"
@@ -59,6 +61,14 @@ func busRoots(g *generator) {
 	} {
 		g.root(v, false)
 	}
+	for name, d := range frameTypes {
+		g.schemas[name] = obj("type", "string", "enum", slices.Sorted(slices.Values(dialect.Types(d))))
+	}
+}
+
+// frameTypes are the schemas of the types of each dialect's frames.
+var frameTypes = map[string]dialect.Name{
+	"ClaudeType": dialect.Claude, "CBCType": dialect.CBC, "CodexType": dialect.Codex, "UnknownType": dialect.Unknown,
 }
 
 // schemaNames are the schemas that are not called as their types.
