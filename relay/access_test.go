@@ -72,7 +72,7 @@ func TestAccess(t *testing.T) {
 func TestEverythingNeedsTheTokenBeyondLoopback(t *testing.T) {
 	r := newRig(t, small())
 	rel := relay.New(relay.Options{Config: relay.Config{Addr: "0.0.0.0:0"}, Bus: r.bus, Token: token})
-	for path, want := range map[string]int{"/v1/runs": 401, "/v1/runs/x/stream": 401, "/": 401, "/other": 401, "/livez": 200} {
+	for path, want := range map[string]int{"/v1/runs": 401, "/v1/runs/x/stream": 401, "/": 200, "/other": 401, "/livez": 200} {
 		for auth, status := range map[string]int{"": want, "Bearer " + token: 0} {
 			w := httptest.NewRecorder()
 			q := httptest.NewRequest("GET", path, nil)

@@ -31,7 +31,7 @@ type route struct {
 // routes lists everything the relay answers. Whoever is asked for another path or
 // method is answered by [Relay.Handler] itself.
 func (r *Relay) routes() []route {
-	return slices.Concat(r.runRoutes(), r.commandRoutes(), r.specRoutes(), r.serviceRoutes())
+	return slices.Concat(r.runRoutes(), r.commandRoutes(), r.specRoutes(), r.webRoutes(), r.serviceRoutes())
 }
 
 // runRoutes read.
@@ -59,7 +59,6 @@ func (r *Relay) commandRoutes() []route {
 // serviceRoutes are about the relay itself.
 func (r *Relay) serviceRoutes() []route {
 	return []route{
-		{"GET", "/{$}", ScopeRead, r.index, ""},
 		{"GET", "/livez", "", r.live, "the relay runs"},
 		{"GET", "/readyz", "", r.readyz, "it reads everything it should"},
 	}
