@@ -143,3 +143,23 @@ func (s *State) Started() event.Started {
 	d.Argv = slices.Clone(d.Argv)
 	return d
 }
+
+// BoundID is an id of the child as the state keeps it: a long one is cut and
+// carries a hash of the whole.
+func BoundID(id string) string { return boundID(id) }
+
+// LastTurn is the number of the latest user turn, false where there was none.
+func (s *State) LastTurn() (n int, ok bool) {
+	if k := len(s.turns); k > 0 {
+		return s.turns[k-1].n, true
+	}
+	return 0, false
+}
+
+// Exit says how the child ended, false while it lives.
+func (s *State) Exit() (ExitView, bool) {
+	if s.exit == nil {
+		return ExitView{}, false
+	}
+	return *s.exit, true
+}

@@ -1,0 +1,79 @@
+package workflow
+
+import (
+	"github.com/cbcast/cbcast/internal/event"
+)
+
+// cancel is an interrupt that was asked for, and what it is to end.
+type cancel struct {
+	rounds, tasks []string // that were open: sessions, ids
+	turnOver      bool     // a round began after it
+}
+
+// cancelAsked looks for an interrupt on the child's stdin: of the run, where it is
+// the session's; of a task, where it ends that one.
+func (m *Mapper) cancelAsked(e *event.Event) {
+	in, ok := m.state.LastInterrupt()
+	if !ok || in.AskedSeq != e.Seq || m.cancel != nil {
+		return
+	}
+	c := &cancel{}
+	switch own := m.id.Task; {
+	case own == "" && (in.What != "interrupt" || in.Task != ""):
+		return
+	case own == "":
+		for _, r := range m.state.Rounds() {
+			c.rounds = append(c.rounds, r.Session)
+		}
+		c.tasks = m.state.InterruptibleTasks()
+	case !m.created || in.Task != own && (in.Task != "" || in.What != "interrupt" || !m.state.TaskTakesInterrupt(own)):
+		return
+	default:
+		c.tasks = []string{own}
+	}
+	if len(c.rounds) > 0 || len(c.tasks) > 0 {
+		m.cancel = c
+	}
+	by := "host"
+	if in.By == "cbcast" {
+		by = "command"
+	}
+	m.cancelTold = true
+	m.emit(RunCancelRequested, nil, RunCancelRequestedData{RequestedBy: by, What: in.What, RequestID: clip(in.ID, MaxTitle)})
+}
+
+// settleCancel forgets an interrupt that has nothing more to end.
+func (m *Mapper) settleCancel() {
+	c := m.cancel
+	if c == nil {
+		return
+	}
+	for _, r := range m.state.Rounds() {
+		for _, s := range c.rounds {
+			if r.Session == s && !c.turnOver {
+				return
+			}
+		}
+	}
+	for _, id := range c.tasks {
+		if st, ok := m.state.TaskState(id); ok && !st.Ended {
+			return
+		}
+	}
+	m.cancel = nil
+}
+
+// whoCancelled says what ended a stream that nobody asked to be cancelled on stdin:
+// a signal, a denial that interrupts, or the agent itself.
+func (m *Mapper) whoCancelled() RunCancelRequestedData {
+	if v, ok := m.state.Exit(); ok && m.id.Task == "" {
+		for _, s := range v.Signals {
+			by := "signal"
+			if s.From == "command" {
+				by = "command"
+			}
+			return RunCancelRequestedData{RequestedBy: by, What: clip(s.Signal, MaxTitle)}
+		}
+	}
+	return RunCancelRequestedData{RequestedBy: "agent", What: "stop"}
+}
