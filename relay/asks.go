@@ -97,6 +97,7 @@ func (r *Relay) answerAsk(w http.ResponseWriter, q *http.Request) *apiErr {
 		Interrupt: req.Interrupt, Session: req.Session, Vendor: req.Vendor,
 	}
 	g, err := r.giver(q).Answer(ctx, i, f.asked(id), a, duration(req.DeliverWithin))
+	r.met.command(cmdAnswer, g, err)
 	if err != nil {
 		return r.asAPI(err)
 	}

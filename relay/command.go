@@ -111,6 +111,7 @@ func (r *Relay) order(w http.ResponseWriter, q *http.Request, o Order, deliver, 
 	ctx, cancel := context.WithTimeout(q.Context(), answerTimeout-time.Second)
 	defer cancel()
 	g, err := r.giver(q).Give(ctx, i, o)
+	r.met.command(o.Name, g, err)
 	if err != nil {
 		return r.asAPI(err)
 	}
@@ -120,7 +121,7 @@ func (r *Relay) order(w http.ResponseWriter, q *http.Request, o Order, deliver, 
 
 func (r *Relay) giver(q *http.Request) *Giver {
 	return &Giver{
-		Bus: r.bus, Actor: callerOf(q).name, From: q.RemoteAddr, DeliverWithin: r.cfg.DeliverWithin, EffectWithin: r.cfg.EffectWithin,
+		Bus: r.bus, Actor: callerOf(q).name, From: callerOf(q).from, DeliverWithin: r.cfg.DeliverWithin, EffectWithin: r.cfg.EffectWithin,
 	}
 }
 
@@ -200,11 +201,9 @@ func (r *Relay) showCommand(w http.ResponseWriter, q *http.Request) *apiErr {
 		return r.busErr(err)
 	}
 	i, err := r.reg.find(ctx, c.Run)
-	if err != nil {
-		return r.busErr(err)
-	}
-	if !callerOf(q).sees(i) {
-		return notFound()
+	i, aerr := r.mine(q, i, err)
+	if aerr != nil {
+		return aerr
 	}
 	f, err := r.hub.fold(ctx, i.Ref())
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -25,6 +26,30 @@ type Config struct {
 	// Origins are web origins ("https://ci.example.com") whose pages may call
 	// the relay, beside its own.
 	Origins []string `env:"ORIGINS"`
+	// Proxies are addresses, or ranges of them, of reverse proxies in front of the
+	// relay: what they say of whom they pass on (X-Forwarded-For, -Proto) is
+	// believed, and nobody reads through them without a token.
+	Proxies []string `env:"PROXIES"`
+	// Closed asks for a token on the loopback, too.
+	Closed bool `env:"CLOSED"`
+
+	// TokensFile and Tokens are lists of [Token], in a file or as they are; both
+	// count. The file is read again when it changes.
+	TokensFile string `env:"TOKENS_FILE"`
+	Tokens     string `env:"TOKENS"`
+
+	// TLSCert and TLSKey are PEM files; with them the relay speaks TLS only. They
+	// are read again when they change.
+	TLSCert string `env:"TLS_CERT"`
+	TLSKey  string `env:"TLS_KEY"`
+
+	// MaxConns bounds open connections, MaxPerToken the requests and streams that
+	// one token may have open, MaxPerAddr the connections and requests that one
+	// address may have without a token. The loopback and Proxies are not counted
+	// by address, this machine's own token is not counted.
+	MaxConns    int `env:"MAX_CONNS" envDefault:"12000"`
+	MaxPerToken int `env:"MAX_PER_TOKEN" envDefault:"2000"`
+	MaxPerAddr  int `env:"MAX_PER_ADDR" envDefault:"100"`
 
 	// Heartbeat is how often a silent stream sends a comment; at most 15 s.
 	Heartbeat time.Duration `env:"HEARTBEAT" envDefault:"12s"`
@@ -36,6 +61,10 @@ type Config struct {
 	QueueBytes int `env:"QUEUE_BYTES" envDefault:"4194304"`
 	// MaxStreams bounds open streams; more get 503.
 	MaxStreams int `env:"MAX_STREAMS" envDefault:"10000"`
+
+	// Unmerged sends each delta of a workflow stream by itself. Without it those that
+	// come within 50 ms, or make up 1 KiB, are one event.
+	Unmerged bool `env:"UNMERGED" envDefault:"false"`
 
 	// LostGrace is how long after its presence expired an edge may still come
 	// back before its run is called lost.
@@ -61,6 +90,9 @@ func (c Config) defaults() Config {
 	c.WriteTimeout = cmp.Or(c.WriteTimeout, 15*time.Second)
 	c.QueueBytes = cmp.Or(c.QueueBytes, 4<<20)
 	c.MaxStreams = cmp.Or(c.MaxStreams, 10_000)
+	c.MaxConns = cmp.Or(c.MaxConns, 12_000)
+	c.MaxPerToken = cmp.Or(c.MaxPerToken, 2000)
+	c.MaxPerAddr = cmp.Or(c.MaxPerAddr, 100)
 	c.LostGrace = cmp.Or(c.LostGrace, 15*time.Second)
 	c.LostFinal = cmp.Or(c.LostFinal, 24*time.Hour)
 	c.DeliverWithin = cmp.Or(c.DeliverWithin, 30*time.Second)
@@ -93,6 +125,9 @@ type Relay struct {
 	partitions int
 	log        *slog.Logger
 	public     bool // bound to more than the loopback
+	gate       *gate
+	met        *metrics
+	refusals   refusals
 
 	hub     *hub
 	reg     *registry
@@ -118,6 +153,8 @@ func New(o Options) *Relay {
 		closing: make(chan struct{}),
 	}
 	r.public = !loopbackAddr(r.cfg.Addr)
+	r.met = newMetrics(r)
+	r.gate = newGate(r)
 	r.hub = newHub(r)
 	r.reg = newRegistry(r)
 	r.keeper = newKeeper(r)
@@ -129,6 +166,9 @@ func New(o Options) *Relay {
 // streams what is on the bus by now, for at most Config.Drain, ends them, and
 // returns when all of its goroutines have. The error is ctx's cause.
 func (r *Relay) Run(ctx context.Context) error {
+	if err := r.gate.bad; err != nil {
+		return fmt.Errorf("relay: %w", err)
+	}
 	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	r.mu.Lock()
@@ -140,6 +180,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	r.mu.Unlock()
 
 	var wg sync.WaitGroup
+	wg.Go(func() { r.gate.run(inner) })
 	wg.Go(func() { r.hub.run(inner) })
 	wg.Go(func() { r.hub.beat(inner) })
 	wg.Go(func() { r.reg.run(inner) })
@@ -209,16 +250,6 @@ func (r *Relay) background() context.Context {
 	return r.ctx
 }
 
-const (
-	// readHeaderTimeout bounds the wait for a request's headers, idleTimeout
-	// the life of a connection between requests.
-	readHeaderTimeout = 10 * time.Second
-	idleTimeout       = 2 * time.Minute
-
-	// maxHeader bounds a request's headers. A cursor and a token are short.
-	maxHeader = 32 << 10
-)
-
 // Listen opens the configured address.
 func (r *Relay) Listen(ctx context.Context) (net.Listener, error) {
 	var lc net.ListenConfig
@@ -226,19 +257,28 @@ func (r *Relay) Listen(ctx context.Context) (net.Listener, error) {
 }
 
 // Serve is [Relay.Run] together with an HTTP server on ln, which it closes. When
-// ln is on more than the loopback, every request needs the token.
+// ln is on more than the loopback, every request needs a token.
 func (r *Relay) Serve(ctx context.Context, ln net.Listener) error {
 	r.public = !loopbackAddr(ln.Addr().String())
 	srv := &http.Server{
 		Handler: r.Handler(), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
-		ConnContext: withConn,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return withConn(r.gate.guests.enter(ctx, c), c) },
+		ConnState:   r.gate.guests.state,
 		ErrorLog:    slog.NewLogLogger(r.log.Handler(), slog.LevelDebug),
+	}
+	serve := srv.Serve
+	if cert := r.gate.cert; cert != nil {
+		srv.TLSConfig = cert.config()
+		serve = func(ln net.Listener) error { return srv.ServeTLS(ln, "", "") }
+	} else if r.public {
+		r.log.Warn("the relay listens beyond this machine without TLS: tokens and events can be read on the way, unless a proxy in front encrypts",
+			"addr", ln.Addr().String())
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	served := make(chan struct{})
 	go func() { // ends with the server, below
 		defer close(served)
-		if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		if err := serve(ln); !errors.Is(err, http.ErrServerClosed) {
 			cancel(err)
 		}
 	}()

@@ -1,8 +1,10 @@
 package relay
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -31,7 +33,7 @@ type route struct {
 // routes lists everything the relay answers. Whoever is asked for another path or
 // method is answered by [Relay.Handler] itself.
 func (r *Relay) routes() []route {
-	return slices.Concat(r.runRoutes(), r.commandRoutes(), r.specRoutes(), r.webRoutes(), r.serviceRoutes())
+	return slices.Concat(r.runRoutes(), r.commandRoutes(), r.specRoutes(), r.webRoutes(), r.sessionRoutes(), r.metricsRoutes(), r.serviceRoutes())
 }
 
 // runRoutes read.
@@ -68,19 +70,30 @@ func (r *Relay) serviceRoutes() []route {
 // ReadHeaderTimeout; a WriteTimeout does no harm.
 func (r *Relay) Handler() http.Handler {
 	mux := http.NewServeMux()
-	others := map[string]Scope{} // of each path, for the methods it does not take
+	scopes, methods := map[string]Scope{}, map[string][]string{} // of each path
 	for _, t := range r.routes() {
 		mux.Handle(t.method+" "+t.path, r.guard(t.serve, t.scope))
-		others[t.path] = ScopeRead
+		methods[t.path] = append(methods[t.path], t.method)
+		if _, ok := scopes[t.path]; !ok {
+			scopes[t.path] = ScopeRead
+		}
 		if t.scope == "" {
-			others[t.path] = ""
+			scopes[t.path] = ""
 		}
 	}
-	for path, scope := range others {
-		mux.Handle(path, r.guard(badMethod, scope))
+	for path, scope := range scopes {
+		mux.Handle(path, r.guard(badMethod(methods[path]), scope))
 	}
-	mux.Handle("/", r.guard(func(http.ResponseWriter, *http.Request) *apiErr { return notFound() }, ScopeRead))
-	return mux
+	nothing := r.guard(func(http.ResponseWriter, *http.Request) *apiErr { return notFound() }, ScopeRead)
+	mux.Handle("/", nothing)
+	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		// The mux would send who asks for /a/../b to /b, before anything is checked.
+		if p := q.URL.Path; p != "" && p != "*" && path.Clean(p) != p {
+			nothing.ServeHTTP(w, q)
+			return
+		}
+		mux.ServeHTTP(w, q)
+	})
 }
 
 // guard checks who asks before h may answer, in the order from cheap and public
@@ -91,26 +104,63 @@ func (r *Relay) guard(h handler, scope Scope) http.Handler {
 		deadline := time.Now().Add(answerTimeout)
 		_ = rc.SetReadDeadline(deadline) // where the server has no deadlines, its own timeouts hold
 		_ = rc.SetWriteDeadline(deadline)
-		q.Body = http.MaxBytesReader(w, q.Body, maxBody)
 		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
 		err := r.checkHost(q)
 		if err == nil {
+			if r.cors(w, q) {
+				r.met.answered(nil)
+				return
+			}
 			err = r.checkOrigin(q)
 		}
-		if err == nil && scope != "" {
-			q, err = r.checkCaller(q, scope)
-		}
+		var who *caller
 		if err == nil {
-			err = h(w, q)
+			who, err = r.let(w, q, h, scope)
 		}
+		r.met.answered(err)
 		if err != nil {
+			r.refused(q, who, err)
 			err.write(w)
 		}
 	})
 }
 
-func badMethod(http.ResponseWriter, *http.Request) *apiErr {
-	return fail(CodeBadMethod, "this path does not take this method")
+// let answers q if its sender holds scope and has room for one more request. What
+// is only read ends with the sender's rights.
+func (r *Relay) let(w http.ResponseWriter, q *http.Request, h handler, scope Scope) (who *caller, err *apiErr) {
+	if scope != "" {
+		if who, err = r.checkCaller(q, scope); err != nil {
+			return who, err
+		}
+	}
+	hold, err := r.gate.holdFor(q, who)
+	if err != nil {
+		return who, err
+	}
+	defer hold.leave()
+	if err := takeBody(w, q); err != nil {
+		return who, err
+	}
+	if who == nil {
+		return nil, h(w, q)
+	}
+	who.hold = hold
+	ctx := context.WithValue(q.Context(), callerKey{}, who)
+	if who.grant != nil && !unsafe(q.Method) {
+		inner, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer who.atEnd(cancel)()
+		ctx = inner
+	}
+	return who, h(w, q.WithContext(ctx))
+}
+
+func badMethod(methods []string) handler {
+	return func(w http.ResponseWriter, _ *http.Request) *apiErr {
+		w.Header().Set("Allow", strings.Join(methods, ", "))
+		return fail(CodeBadMethod, "this path does not take this method")
+	}
 }
 
 func (r *Relay) live(w http.ResponseWriter, _ *http.Request) *apiErr {

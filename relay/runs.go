@@ -128,13 +128,7 @@ func (r *Relay) runOf(q *http.Request) (bus.RunInfo, *apiErr) {
 		return bus.RunInfo{}, fail(CodeUnavailable, "the relay is starting or ending")
 	}
 	i, err := r.reg.find(q.Context(), id)
-	if err != nil {
-		return bus.RunInfo{}, r.busErr(err)
-	}
-	if !callerOf(q).sees(i) {
-		return bus.RunInfo{}, notFound()
-	}
-	return i, nil
+	return r.mine(q, i, err)
 }
 
 // A RunDoc is the body of GET /v1/runs/{run}.

@@ -15,12 +15,21 @@ import (
 // apiRoots are the documents of the HTTP API.
 func apiRoots(g *generator) {
 	for _, v := range []any{
-		relay.RunList{}, relay.RunDoc{}, relay.AskList{}, relay.CommandAccepted{}, relay.CommandDoc{}, relay.ErrorBody{}, relay.Gap{},
-		event.Digest{}, relay.SchemaList{},
+		relay.RunList{},
+		relay.RunDoc{},
+		relay.AskList{},
+		relay.CommandAccepted{},
+		relay.CommandDoc{},
+		relay.ErrorBody{},
+		relay.Gap{},
+		event.Digest{},
+		relay.SchemaList{},
+		relay.SessionDoc{},
+		relay.CodeDoc{},
 	} {
 		g.root(v, false)
 	}
-	for _, v := range []any{relay.CommandRequest{}, relay.OrderRequest{}, relay.AnswerRequest{}} {
+	for _, v := range []any{relay.CommandRequest{}, relay.OrderRequest{}, relay.AnswerRequest{}, relay.SessionRequest{}} {
 		g.root(v, true)
 	}
 	var forms []any
@@ -55,9 +64,24 @@ func argsOf(g *generator, name string) *object {
 // busRoots are the data of facts and the values of the buckets.
 func busRoots(g *generator) {
 	for _, v := range []any{
-		event.Started{}, event.Session{}, event.Exited{}, event.Gap{}, event.Input{}, event.Stalled{}, event.Conflict{},
-		event.Incompatible{}, event.Capabilities{}, event.CommandFact{}, event.AskClosed{}, event.AutoDecided{},
-		event.Audit{}, event.CommandArgs{}, relay.Lost{}, bus.RunInfo{}, bus.Holder{}, event.Digest{},
+		event.Started{},
+		event.Session{},
+		event.Exited{},
+		event.Gap{},
+		event.Input{},
+		event.Stalled{},
+		event.Conflict{},
+		event.Incompatible{},
+		event.Capabilities{},
+		event.CommandFact{},
+		event.AskClosed{},
+		event.AutoDecided{},
+		event.Audit{},
+		event.CommandArgs{},
+		relay.Lost{},
+		bus.RunInfo{},
+		bus.Holder{},
+		event.Digest{},
 	} {
 		g.root(v, false)
 	}
@@ -88,7 +112,10 @@ var schemaNames = map[reflect.Type]string{
 
 // typeWords are the types whose values are a closed set.
 var typeWords = map[reflect.Type]func() []string{
-	reflect.TypeFor[relay.Code]():   relay.Codes,
+	reflect.TypeFor[relay.Code](): relay.Codes,
+	reflect.TypeFor[relay.Scope](): func() []string {
+		return words([]relay.Scope{relay.ScopeRead, relay.ScopeCommand, relay.ScopeAnswer, relay.ScopeAdmin})
+	},
 	reflect.TypeFor[fold.Verdict](): func() []string { return words(fold.Verdicts) },
 	reflect.TypeFor[event.Fact](): func() []string {
 		return words([]event.Fact{
