@@ -35,8 +35,8 @@ func (s *State) RoundVerdict(turn int, seq uint64) Verdict {
 	t := s.turn(turn)
 	switch {
 	case t == nil || s.result == nil || s.result.Seq != seq:
-		if t != nil && s.exit != nil && len(t.ev[Interrupted]) > 0 {
-			return Interrupted
+		if t != nil && len(t.ev[Interrupted]) > 0 {
+			return Interrupted // CodeBuddy may end what it was told to stop without a result
 		}
 		return Incomplete
 	case t.abortedLast:

@@ -86,10 +86,14 @@ func (m *Mapper) resumed(a *asked) {
 		switch {
 		case v.Decided != nil:
 			d.Action, d.By = clip(v.Decided.Decision, MaxTitle), clip(v.Decided.By, MaxTitle)
+			if v.Kind == "question" && d.Action == ActionAllow {
+				d.Action = ActionAnswer // the line of Claude Code and CodeBuddy does not tell the two apart
+			}
 		case v.Closed != nil:
 			d.Action = clip(v.Closed.Reason, MaxTitle)
 		}
 	}
+	d.Action = firstOf(d.Action, run.ReasonCleared)
 	n := a.node
 	if n != nil && !slices.Contains(m.open, n) {
 		n = nil

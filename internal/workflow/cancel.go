@@ -18,8 +18,14 @@ func (m *Mapper) cancelAsked(e *event.Event) {
 		return
 	}
 	c := &cancel{}
+	by := "host"
+	if in.By == "cbcast" {
+		by = "command"
+	}
+	d := RunCancelRequestedData{RequestedBy: by, What: in.What, RequestID: clip(in.ID, MaxTitle)}
 	switch own := m.id.Task; {
 	case own == "" && (in.What != "interrupt" || in.Task != ""):
+		m.stopped = &d // it may be what the verdict rests on
 		return
 	case own == "":
 		for _, r := range m.state.Rounds() {
@@ -34,12 +40,11 @@ func (m *Mapper) cancelAsked(e *event.Event) {
 	if len(c.rounds) > 0 || len(c.tasks) > 0 {
 		m.cancel = c
 	}
-	by := "host"
-	if in.By == "cbcast" {
-		by = "command"
+	if !m.started {
+		m.start()
 	}
 	m.cancelTold = true
-	m.emit(RunCancelRequested, nil, RunCancelRequestedData{RequestedBy: by, What: in.What, RequestID: clip(in.ID, MaxTitle)})
+	m.emit(RunCancelRequested, nil, d)
 }
 
 // settleCancel forgets an interrupt that has nothing more to end.
@@ -63,17 +68,20 @@ func (m *Mapper) settleCancel() {
 	m.cancel = nil
 }
 
-// whoCancelled says what ended a stream that nobody asked to be cancelled on stdin:
-// a signal, a denial that interrupts, or the agent itself.
+// whoCancelled says what ended a stream that no interrupt on stdin was to end: a
+// signal or the stop of a task, where that is known by now.
 func (m *Mapper) whoCancelled() RunCancelRequestedData {
-	if v, ok := m.state.Exit(); ok && m.id.Task == "" {
+	if m.stopped != nil {
+		return *m.stopped
+	}
+	if v, ok := m.state.Exit(); ok {
 		for _, s := range v.Signals {
 			by := "signal"
 			if s.From == "command" {
 				by = "command"
 			}
-			return RunCancelRequestedData{RequestedBy: by, What: clip(s.Signal, MaxTitle)}
+			return RunCancelRequestedData{RequestedBy: by, What: firstOf(clip(s.Signal, MaxTitle), "signal")}
 		}
 	}
-	return RunCancelRequestedData{RequestedBy: "agent", What: "stop"}
+	return RunCancelRequestedData{RequestedBy: "unknown", What: "stop"}
 }

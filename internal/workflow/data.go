@@ -205,8 +205,9 @@ type RunResumedData struct {
 
 // RunCancelRequestedData is the data of [RunCancelRequested].
 type RunCancelRequestedData struct {
-	// RequestedBy is command (from the bus), host, signal, or agent: it stopped its
-	// own task, or a denial ended the turn.
+	// RequestedBy is command (from the bus), host, signal, or unknown: the agent
+	// stopped its own task, a denial ended the turn, or a signal that is on record
+	// only with the exit.
 	RequestedBy string `json:"requestedBy"`
 	What        string `json:"what"` // interrupt, stop_task, stop, or the signal
 	RequestID   string `json:"requestId,omitempty"`

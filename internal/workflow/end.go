@@ -52,16 +52,22 @@ func (m *Mapper) endTask(t *task) {
 	if !ok {
 		v.Status, v.Synthesised = "unknown", true // the fold has forgotten it
 	}
+	if m.id.Task == t.id && !m.created {
+		v.ID = t.id
+		m.createTask(v)
+	}
 	code := statusCode(v.Status)
 	if v.Status == "unknown" && v.By != "" {
 		code = CodeNodeStopped // an interrupt, and the child ended
 	}
 	how := ending{status: clip(v.Status, MaxTitle), code: code}
 	m.closeAll(func(n *node) bool { return n.task == t.id && n != t.body }, how.inside())
-	how.reported, how.output, how.message = !v.Synthesised, v.Summary, firstOf(v.Error, v.Summary)
+	how.reported, how.output, how.message = !v.Synthesised, v.Summary, v.Error
+	if code == CodeNodeFailed {
+		how.message = firstOf(v.Error, v.Summary)
+	}
 	if v.Usage != nil {
 		how.tokens, how.calls = v.Usage.Tokens, v.Usage.ToolUses
-		how.duration = v.Usage.DurationMS
 	}
 	if t.body != nil {
 		m.closeNode(t.body, how)

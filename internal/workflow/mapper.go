@@ -46,27 +46,28 @@ type Mapper struct {
 
 	rounds     map[string]*node // of the main loop, by session
 	tasks      map[string]*task
-	taskOrder  []string          // of tasks, as first seen
-	subs       map[string]*node  // sub-agents that are no tasks, by call
-	subsOver   set               // calls of those that have ended
-	steps      map[int64]*node   // of the latest plan of Codex
-	scripts    map[string]string // hashes of workflow scripts, by call
-	tools      map[string]*tool  // open ones, by key
-	open       []*node           // as they were opened
-	attempts   map[string]int    // of the nodes of the main loop
-	asked      []*asked          // asks that were told and are open
-	streamed   set               // messages whose text came in deltas
-	message    map[string]string // the one that streams, by session and call
-	request    map[string]string // of CodeBuddy: the request that a session works on
-	artifacts  []Artifact        // of the whole stream
-	failed     string            // the node that failed last
-	told       uint64            // seq of the last result that ended a node
-	cancel     *cancel           // an interrupt that is not settled
-	cancelTold bool              // run.cancel_requested was told
-	out        []Envelope        // of the event in hand
-	seq, index uint64            // its seq, and the place of the last envelope in its range
-	at         time.Time         // its time
-	full       bool              // out has no more room
+	taskOrder  []string                // of tasks, as first seen
+	subs       map[string]*node        // sub-agents that are no tasks, by call
+	subsOver   set                     // calls of those that have ended
+	steps      map[int64]*node         // of the latest plan of Codex
+	scripts    map[string]string       // hashes of workflow scripts, by call
+	tools      map[string]*tool        // open ones, by key
+	open       []*node                 // as they were opened
+	attempts   map[string]int          // of the nodes of the main loop
+	asked      []*asked                // asks that were told and are open
+	streamed   set                     // messages whose text came in deltas
+	message    map[string]string       // the one that streams, by session and call
+	request    map[string]string       // of CodeBuddy: the request that a session works on
+	artifacts  []Artifact              // of the whole stream
+	failed     string                  // the node that failed last
+	told       uint64                  // seq of the last result that ended a node
+	cancel     *cancel                 // an interrupt that is not settled
+	cancelTold bool                    // run.cancel_requested was told
+	stopped    *RunCancelRequestedData // of a run: a task was told to stop
+	out        []Envelope              // of the event in hand
+	seq, index uint64                  // its seq, and the place of the last envelope in its range
+	at         time.Time               // its time
+	full       bool                    // out has no more room
 }
 
 // New returns a mapper that has seen nothing.

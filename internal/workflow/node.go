@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -111,6 +112,9 @@ func (m *Mapper) closeNode(n *node, how ending) {
 		how.duration = max(0, m.at.Sub(n.at).Milliseconds())
 	}
 	if how.code == "" {
+		if m.failed == n.id || strings.HasPrefix(m.failed, n.id+"/") {
+			m.failed = "" // what failed inside has not kept it from its end
+		}
 		m.emit(NodeCompleted, n, NodeCompletedData{
 			Status: how.status, Reported: how.reported, Output: summary(how.output, MaxSummary), Duration: how.duration,
 			Cached: how.cached, Tokens: max(0, how.tokens), ToolCalls: max(0, how.calls),

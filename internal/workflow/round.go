@@ -21,7 +21,7 @@ func (m *Mapper) startRounds() {
 			continue
 		}
 		if n != nil {
-			m.endRound(n, r.Session, run.Incomplete, false)
+			m.endRound(n, r.Session, run.Incomplete)
 		}
 		m.startRound(r)
 	}
@@ -51,18 +51,15 @@ func (m *Mapper) endRounds(e *event.Event) {
 	for _, n := range slices.Clone(m.open) {
 		session, ok := m.sessionOf(n)
 		if ok && !slices.ContainsFunc(going, func(r run.Round) bool { return r.Session == session && r.First == n.first }) {
-			m.endRound(n, session, m.state.RoundVerdict(n.turn, e.Seq), !m.state.Ended())
+			m.endRound(n, session, m.state.RoundVerdict(n.turn, e.Seq))
 		}
 	}
 	if res, ok := m.state.LastResult(); ok && res.Seq == e.Seq && m.told != e.Seq {
-		turn := 0
-		if t, ok := m.state.LastTurn(); ok {
-			turn = t
-		}
+		turn, _ := m.state.LastTurn()
 		r := run.Round{First: e.Seq, Turn: turn}
 		m.startRound(r)
 		if n := m.rounds[""]; n != nil && n.first == e.Seq {
-			m.endRound(n, "", m.state.RoundVerdict(turn, e.Seq), true)
+			m.endRound(n, "", m.state.RoundVerdict(turn, e.Seq))
 		}
 	}
 }
@@ -79,18 +76,15 @@ func (m *Mapper) sessionOf(n *node) (string, bool) {
 	return "", false
 }
 
-func (m *Mapper) endRound(n *node, session string, v run.Verdict, reported bool) {
+func (m *Mapper) endRound(n *node, session string, v run.Verdict) {
 	delete(m.rounds, session)
-	how := ending{status: string(v), reported: reported, code: statusCode(string(v))}
+	how := ending{status: string(v), code: statusCode(string(v))}
 	if res, ok := m.state.LastResult(); ok && res.Seq == m.seq {
 		m.told = m.seq
 		how.output, how.reported = res.Text, true
 		if how.message = res.Text; len(res.Errors) > 0 {
 			how.message = res.Errors[0]
 		}
-	}
-	if how.code == "" {
-		m.failed = "" // what failed before has not kept the run from its result
 	}
 	m.closeAll(func(k *node) bool { return k.round == n }, how.inside())
 	m.closeNode(n, how)

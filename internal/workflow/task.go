@@ -42,7 +42,9 @@ func (m *Mapper) startTasks(e *event.Event, f *dialect.Frame) {
 		case t.over || t.body != nil && t.body.isStarted || t.body == nil && m.started && m.id.Task != "":
 			continue
 		}
-		m.startTask(t, st)
+		if st.Status != "pending" || st.Type != "" { // else task_started follows and says what it is
+			m.startTask(t, st)
+		}
 	}
 	if f != nil && e.Stream == event.Out && f.Type == "system" && f.Subtype == "task_progress" {
 		m.taskProgress(run.BoundID(f.Get("task_id").Text()), f)
@@ -71,12 +73,7 @@ func (m *Mapper) startTask(t *task, st run.TaskState) {
 	waits := st.Status == "pending"
 	own := m.id.Task != ""
 	if own && !m.created {
-		m.created = true
-		m.nameTask(v)
-		m.emit(RunCreated, nil, RunCreatedData{
-			Kind: taskKind(v.Type), Run: m.id.Run, Task: t.id, Name: clip(taskName(v), MaxTitle),
-			Input: summary(v.Description, MaxSummary), Version: m.versions(),
-		})
+		m.createTask(v)
 		if waits {
 			m.emit(RunQueued, nil, RunQueuedData{Queue{Reason: "pending"}})
 		}
@@ -88,6 +85,15 @@ func (m *Mapper) startTask(t *task, st run.TaskState) {
 		return
 	}
 	m.startBody(t, v, waits)
+}
+
+func (m *Mapper) createTask(v run.TaskView) {
+	m.created = true
+	m.nameTask(v)
+	m.emit(RunCreated, nil, RunCreatedData{
+		Kind: taskKind(v.Type), Run: m.id.Run, Task: v.ID, Name: clip(taskName(v), MaxTitle),
+		Input: summary(v.Description, MaxSummary), Version: m.versions(),
+	})
 }
 
 // startBody starts the node of what a task does itself.
