@@ -67,4 +67,3 @@ func (s *shipper) place(ctx context.Context, b *bus.Bus) uint64 {
 	s.noPlace = errors.Is(err, bus.ErrDenied)
 	return seq
 }
-

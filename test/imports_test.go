@@ -17,14 +17,15 @@ const module = "github.com/cbcast/cbcast/"
 // import. An entry that ends in "/" stands for everything below it. A package
 // that is missing here may import none: adding a package means adding its arrows.
 var mayImport = map[string][]string{
-	"internal/subject": {},
-	"internal/durable": {},
-	"internal/event":   {},
-	"internal/dialect": {"internal/event"},
-	"internal/run":     {"internal/event", "internal/dialect"},
-	"internal/bus":     {"internal/event", "internal/subject"},
-	"internal/natsd":   {"internal/durable"},
-	"internal/segment": {"internal/event", "internal/durable"},
+	"internal/subject":  {},
+	"internal/durable":  {},
+	"internal/event":    {},
+	"internal/dialect":  {"internal/event"},
+	"internal/run":      {"internal/event", "internal/dialect"},
+	"internal/bus":      {"internal/event", "internal/subject"},
+	"internal/natsd":    {"internal/durable"},
+	"internal/natsauth": {"internal/subject"},
+	"internal/segment":  {"internal/event", "internal/durable"},
 
 	"ingest/frame":  {},
 	"ingest/child":  {"ingest/frame"},
@@ -55,6 +56,8 @@ var onlyFrom = map[string][]string{
 	"os/exec":                           {"ingest/child"},
 	"github.com/nats-io/nats.go":        {"internal/bus", "internal/natsd"},
 	"github.com/nats-io/nats-server/v2": {"internal/natsd"},
+	"github.com/nats-io/jwt/v2":         {"internal/natsauth"},
+	"github.com/nats-io/nkeys":          {"internal/natsauth", "internal/natsd"},
 	"github.com/synadia-io/orbit.go":    {"internal/bus"},
 	"github.com/cloudevents/sdk-go/v2":  {"internal/event"},
 	"github.com/caarlos0/env/v11":       {"cmd/cbcast"},

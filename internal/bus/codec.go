@@ -220,10 +220,23 @@ func (d *decoder) place(e *event.Event, subj string) error {
 		}
 		d.subj, d.at = subj, at
 	}
-	e.Tenant, e.Run, e.Kind = d.at.Tenant, d.at.Run, event.Kind(d.at.Kind)
+	if err := about(e, d.at.Tenant, d.at.Run); err != nil {
+		return err
+	}
+	e.Kind = event.Kind(d.at.Kind)
 	if e.Seq == 0 {
 		return fmt.Errorf("%w: no sequence", event.ErrAttribute)
 	}
+	return nil
+}
+
+// about says whose e is. One that names another run as its source was written there,
+// and the server was made to write it here.
+func about(e *event.Event, tenant, run string) error {
+	if e.Run != "" && (e.Run != run || e.Tenant != tenant) {
+		return fmt.Errorf("%w: its source is run %s of %s", ErrForeign, e.Run, e.Tenant)
+	}
+	e.Tenant, e.Run = tenant, run
 	return nil
 }
 
@@ -236,7 +249,9 @@ func placeFact(e *event.Event, subj string) error {
 			return err
 		}
 	}
-	e.Tenant, e.Run = tenant, run
+	if err := about(e, tenant, run); err != nil {
+		return err
+	}
 	if e.Ref == "" {
 		e.Ref = what
 	}

@@ -1,6 +1,7 @@
 package bus_test
 
 import (
+	"errors"
 	"context"
 	"strings"
 	"testing"
@@ -86,11 +87,16 @@ func TestDecodeOtherSpellings(t *testing.T) {
 }
 
 // A publisher may write only where its subject permits, so the subject says
-// whose event it is.
+// whose event it is. One that says otherwise itself was not written there.
 func TestDecodeTrustsSubject(t *testing.T) {
 	e := ev("r1", 3)
 	m := bus.Encode(0, e)
 	got, err := bus.Decode("cbc.ev.0.acme.r2.s1._.end", m.Header, m.Data)
+	if !errors.Is(err, bus.ErrForeign) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	delete(m.Header, "ce-source")
+	got, err = bus.Decode("cbc.ev.0.acme.r2.s1._.end", m.Header, m.Data)
 	if err != nil || got.Run != "r2" || got.Kind != event.End {
 		t.Errorf("%+v, %v", got, err)
 	}

@@ -99,7 +99,7 @@ func (p *lapse) look(ctx context.Context, key string) {
 	now, ok := p.due[key]
 	switch {
 	case !ok || now.seq != was.seq: // it was written meanwhile
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, ErrNotFound), err == nil && foreign(p.bucket, s):
 		delete(p.due, key)
 		p.ended(key)
 	case err == nil && s.seq != was.seq: // its message is on the way to us
@@ -127,8 +127,8 @@ func (b *Bus) watchKeys(ctx context.Context, bucket string, ready func(), saw fu
 	defer cancel()
 	wg.Go(func() { p.run(ctx) }) // ends with ctx
 	err := t.run(ctx, func(s *stored) error {
-		if s.copied {
-			b.log.Warn("somebody had the server write to a key, left out", "bucket", bucket, "key", s.subject)
+		if foreign(bucket, s) {
+			b.log.Warn("a key's message is none of ours, left out", "bucket", bucket, "key", s.subject)
 			return nil
 		}
 		key := kvKey(bucket, s.subject)
@@ -139,6 +139,21 @@ func (b *Bus) watchKeys(ctx context.Context, bucket string, ready func(), saw fu
 		return nil
 	})
 	return err
+}
+
+// foreign reports whether a message of the registry or of presence is none that an
+// edge or a relay wrote there: the server may have been made to write it.
+func foreign(bucket string, s *stored) bool {
+	switch {
+	case s.copied:
+		return true
+	case gone(s):
+		return false
+	case bucket == subject.PresenceBucket:
+		return len(s.data) > 0 || s.header.Get(hdrTTL) == ""
+	}
+	_, err := runOf(s)
+	return err != nil
 }
 
 // runOfKey is the run that a key names.

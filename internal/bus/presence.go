@@ -69,7 +69,7 @@ func presenceOf(s *stored) Presence {
 	switch {
 	case expired(s):
 		return Expired
-	case gone(s), s.copied:
+	case gone(s), foreign(subject.PresenceBucket, s):
 		return Absent
 	}
 	return Alive

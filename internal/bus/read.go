@@ -34,7 +34,26 @@ func (b *Bus) Last(ctx context.Context, r Ref) (*event.Event, uint64, error) {
 		return nil, 0, err
 	}
 	e, err := decodeStored(s)
-	return e, s.seq, err
+	if err != nil {
+		return b.lastReadable(ctx, r, s.seq, err)
+	}
+	return e, s.seq, nil
+}
+
+// lastReadable returns the last event up to stream sequence head, where the message
+// there is none. It reads the whole run.
+func (b *Bus) lastReadable(ctx context.Context, r Ref, head uint64, cause error) (last *event.Event, seq uint64, err error) {
+	b.log.Warn("a message that is no event is under a run", "run", r.Run, "stream_seq", head, "error", cause)
+	err = b.scan(ctx, r.stream(), r.filter(), max(r.First, 1), head, func(s *stored) error {
+		if e, err := decodeStored(s); err == nil {
+			last, seq = e, s.seq
+		}
+		return nil
+	})
+	if err == nil && last == nil {
+		err = fmt.Errorf("%s: %w", r.Run, ErrNotFound)
+	}
+	return last, seq, err
 }
 
 // LastOwn is [Bus.Last] for the run's own edge, in the one form of the question that

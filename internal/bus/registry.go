@@ -231,11 +231,8 @@ func (b *Bus) WatchRuns(ctx context.Context, ready func(), fn func(r RunInfo, go
 			ended(key)
 			return
 		}
-		r, err := runOf(s)
-		if err != nil {
-			b.log.Warn("registry entry not readable, left out", "key", s.subject, "error", err)
-			return
+		if r, err := runOf(s); err == nil {
+			fn(r, false)
 		}
-		fn(r, false)
 	}, ended)
 }
