@@ -18,6 +18,7 @@ const (
 	CodeBadCursor    Code = "bad_cursor"         // 400: Last-Event-ID, after or after_seq is no seq
 	CodeUnauthorized Code = "unauthorized"       // 401: the token is missing or wrong
 	CodeForbidden    Code = "forbidden"          // 403: the token has not this scope
+	CodeBadToken     Code = "bad_resume_token"   // 403: the resumeToken is none that this run gave
 	CodeBadHost      Code = "bad_host"           // 403: the Host header names another host
 	CodeBadOrigin    Code = "bad_origin"         // 403: a page of another origin asked
 	CodeNotFound     Code = "not_found"          // 404: no such run, command or path
@@ -30,6 +31,7 @@ const (
 	CodeTooLarge     Code = "too_large"          // 413: the body is over 1 MiB, or a message on the bus cannot carry it
 	CodeTooOften     Code = "too_many_requests"  // 429: a token or an address has too many requests open
 	CodeNoStreaming  Code = "no_streaming"       // 500: something in between cannot flush
+	CodeUnmappable   Code = "not_mappable"       // 500: an event has more to say than the workflow protocol can number
 	CodeInternal     Code = "internal"           // 500
 	CodeUnavailable  Code = "unavailable"        // 503: the bus is away, or the relay starts or ends
 	CodeTooMany      Code = "too_many_streams"   // 503
@@ -37,7 +39,8 @@ const (
 
 var statusOf = map[Code]int{
 	CodeBadRequest: http.StatusBadRequest, CodeBadCursor: http.StatusBadRequest, CodeUnauthorized: http.StatusUnauthorized,
-	CodeForbidden: http.StatusForbidden, CodeBadHost: http.StatusForbidden, CodeBadOrigin: http.StatusForbidden, CodeNotFound: http.StatusNotFound,
+	CodeForbidden: http.StatusForbidden, CodeBadToken: http.StatusForbidden, CodeBadHost: http.StatusForbidden, CodeBadOrigin: http.StatusForbidden,
+	CodeNotFound: http.StatusNotFound, CodeUnmappable: http.StatusInternalServerError,
 	CodeBadMethod: http.StatusMethodNotAllowed, CodeEnded: http.StatusConflict, CodeReused: http.StatusConflict,
 	CodeAnswered: http.StatusConflict, CodeUnanswerable: http.StatusConflict, CodeAskClosed: http.StatusGone,
 	CodeTooLarge: http.StatusRequestEntityTooLarge, CodeNoStreaming: http.StatusInternalServerError,

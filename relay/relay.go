@@ -133,6 +133,7 @@ type Relay struct {
 	reg     *registry
 	keeper  *keeper
 	clerk   *clerk
+	lines   *lines         // mapped workflow streams
 	streams sync.WaitGroup // open SSE subscriptions
 
 	mu      sync.Mutex      // guards the rest
@@ -159,6 +160,7 @@ func New(o Options) *Relay {
 	r.reg = newRegistry(r)
 	r.keeper = newKeeper(r)
 	r.clerk = newClerk(r)
+	r.lines = newLines(r)
 	return r
 }
 
@@ -202,6 +204,7 @@ func (r *Relay) drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), r.cfg.Drain)
 	defer cancel()
 	r.hub.sync(ctx)
+	r.lines.sync(ctx)
 	r.mu.Lock()
 	r.closed = true
 	close(r.closing)
@@ -218,6 +221,7 @@ func (r *Relay) drain() {
 	case <-ctx.Done():
 	}
 	r.hub.kick()
+	r.lines.kick()
 	<-done
 }
 

@@ -1,0 +1,462 @@
+package relay
+
+import (
+	"context"
+	"sort"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cbcast/cbcast/internal/bus"
+	"github.com/cbcast/cbcast/internal/event"
+	"github.com/cbcast/cbcast/internal/workflow"
+)
+
+// A line is the one mapping of a workflow stream, for all its clients: it reads the
+// run from its first kept event and holds the newest envelopes, encoded once. Deltas
+// that came together are one entry; whose cursor is inside it gets the rest of it.
+type line struct {
+	*follower
+	r     *Relay
+	id    workflow.ID
+	key   lineKey
+	limit int // bytes kept, beside the oldest entry, which may be of any size
+
+	users int    // guarded by lines.mu, like the next two
+	used  uint64 // when it was last asked for
+	stop  func() // ends the follower
+
+	m mapping // of the follower's goroutine
+
+	mu      sync.Mutex // guards the rest
+	ring    []entry
+	base    int64  // index of ring[0]; indexes only rise
+	size    int    // bytes in ring
+	evicted uint64 // position of the last entry that was let go
+	merge   workflow.Merger
+	due     time.Time // when what is open in merge goes out, zero where nothing is
+	head    uint64    // seq of the run's last event
+	last    uint64    // position of the last item
+	end     uint64    // seq of the last envelope there will ever be, 0 before it
+	failed  bool      // the mapping ended at a frame that it cannot number
+	lost    *event.Event
+	told    heading
+	view    viewer
+	subs    map[*rider]struct{}
+}
+
+// An entry is what one SSE event carries, or a hole.
+type entry struct {
+	last   uint64 // its position
+	sse    []byte
+	data   int              // where the JSON begins in sse
+	joined *workflow.Merged // of several deltas
+	hole   bool
+}
+
+// entryCost is what an entry costs beside its bytes, roughly.
+const entryCost = 128
+
+func (e *entry) cost() int {
+	n := len(e.sse) + entryCost
+	if e.joined != nil {
+		n += len(e.sse)
+	}
+	return n
+}
+
+// newEntry encodes what goes out.
+func newEntry(m workflow.Merged) entry {
+	env, _ := m.After(m.First - 1)
+	e := entry{last: m.Last}
+	e.sse, e.data = appendEnvelope(make([]byte, 0, len(env.Data)+384), &env, true)
+	if m.First < m.Last {
+		e.joined = &m
+	}
+	return e
+}
+
+// after is what of e is behind a cursor: all of it, or the rest of joined deltas.
+func (e *entry) after(pos uint64) (sse []byte, data int) {
+	if e.joined == nil || pos < e.joined.First {
+		return e.sse, e.data
+	}
+	env, ok := e.joined.After(pos)
+	if !ok {
+		return nil, 0
+	}
+	return appendEnvelope(nil, &env, true)
+}
+
+func newLine(r *Relay, ref bus.Ref, key lineKey, id workflow.ID) *line {
+	l := &line{
+		follower: newFollower(r.bus, ref, r.log), r: r, id: id, key: key, limit: r.cfg.QueueBytes,
+		m: *r.newMapping(ref.Tenant, id), merge: workflow.Merger{Off: r.cfg.Unmerged},
+		told: heading{run: id.String()}, subs: map[*rider]struct{}{},
+	}
+	l.start = beginning
+	l.apply = l.take
+	return l
+}
+
+// take maps an event. Control facts stay out of the mapping: they have no place in
+// the order, and every relay must map the same.
+func (l *line) take(e *event.Event, _ bool) {
+	if e.Seq == 0 {
+		l.control(e)
+		return
+	}
+	var items []item
+	var err error
+	if !l.failed {
+		items, err = l.m.add(e)
+	}
+	status, over, known := l.m.mapper.Status(), l.m.mapper.Over(), l.m.mapper.Known()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.head, l.last = e.Seq, l.m.last
+	l.view.status, l.view.known = status, known
+	if e.Type == event.TypeExited {
+		l.lost = nil
+	}
+	added := false
+	for _, it := range items {
+		added = l.item(it) || added
+	}
+	if err != nil {
+		l.r.log.Error("workflow mapping ends", "run", l.ref.Run, "seq", e.Seq, "error", err)
+		l.failed = true
+	}
+	if (over || l.failed) && l.end == 0 {
+		l.close()
+		l.end, added = max(l.m.last, 1), true
+	}
+	if added {
+		l.rouse()
+	}
+}
+
+// item takes the next item and reports whether clients must look; l.mu is held.
+func (l *line) item(it item) bool {
+	if it.hole {
+		l.close()
+		l.push(entry{last: it.pos, hole: true})
+		return true
+	}
+	l.told = headingOf(&it.env)
+	l.view.take(&it.env)
+	done := l.merge.Add(it.env)
+	for _, m := range done {
+		l.push(newEntry(m))
+	}
+	_, open := l.merge.Open()
+	first := open && (len(done) > 0 || l.due.IsZero())
+	switch {
+	case !open:
+		l.due = time.Time{}
+	case first:
+		l.due = time.Now().Add(workflow.MergeWindow)
+	}
+	return len(done) > 0 || first
+}
+
+// close completes what is open; l.mu is held.
+func (l *line) close() {
+	for _, m := range l.merge.Flush() {
+		l.push(newEntry(m))
+	}
+	l.due = time.Time{}
+}
+
+// push appends an entry and lets the oldest go; l.mu is held.
+func (l *line) push(e entry) {
+	l.ring = append(l.ring, e)
+	l.size += e.cost()
+	drop := 0
+	for ; drop < len(l.ring)-1 && l.size-l.ring[drop].cost() > l.limit; drop++ {
+		l.size -= l.ring[drop].cost()
+		l.evicted = l.ring[drop].last
+		l.ring[drop] = entry{}
+	}
+	l.ring, l.base = l.ring[drop:], l.base+int64(drop)
+}
+
+// rouse has every client look; l.mu is held.
+func (l *line) rouse() {
+	for s := range l.subs {
+		if s.attached && s.next < l.base && s.stuck() {
+			s.kick()
+		}
+		s.poke()
+	}
+}
+
+func (l *line) control(e *event.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch e.Type {
+	case event.TypeLost:
+		l.lost = e
+	case event.TypeResumed:
+		l.lost = nil
+	default:
+		return
+	}
+	l.rouse()
+}
+
+// A standing is where a line stands.
+type standing struct {
+	head   uint64 // seq of the run's last event
+	last   uint64 // position of the last item
+	end    uint64 // seq of the last envelope there will ever be, 0 before it
+	failed bool
+	known  bool // the run has what the id names
+	status string
+	lost   *event.Event
+	told   heading
+}
+
+func (l *line) standing() standing {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := standing{head: l.head, last: l.last, end: l.end, failed: l.failed, status: l.view.status, told: l.told}
+	if l.end == 0 {
+		s.lost = l.lost
+	}
+	if s.lost != nil {
+		s.status = statusFailed
+	}
+	s.known = l.id.Task == "" || l.view.known
+	return s
+}
+
+// statusFailed is the status of a run that failed, or is lost.
+const statusFailed = "failed"
+
+// A rider is one client's place in a line.
+type rider struct {
+	line  *line
+	wakes chan struct{} // capacity 1
+	end   func()        // ends a write that is under way; must not block
+	cut   atomic.Bool   // no write may follow
+	busy  atomic.Int64  // when that write began, Unix nanoseconds; 0 without one
+
+	// Guarded by line.mu.
+	next     int64 // index of the entry to take next
+	attached bool
+}
+
+func (l *line) enter(end func()) *rider {
+	s := &rider{line: l, wakes: make(chan struct{}, 1), end: end}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.subs[s] = struct{}{}
+	return s
+}
+
+func (l *line) quit(s *rider) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.subs, s)
+}
+
+func (s *rider) poke() {
+	select {
+	case s.wakes <- struct{}{}:
+	default:
+	}
+}
+
+// kick cuts the client.
+func (s *rider) kick() {
+	s.cut.Store(true)
+	s.end()
+}
+
+func (s *rider) stuck() bool {
+	since := s.busy.Load()
+	return since != 0 && time.Now().UnixNano()-since > int64(stallAfter)
+}
+
+// attach places s behind position pos, if the ring goes on from there.
+func (s *rider) attach(pos uint64) bool {
+	l := s.line
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if pos < l.evicted {
+		return false
+	}
+	s.attached, s.next = true, l.base+int64(l.search(pos))
+	return true
+}
+
+// search finds the first entry behind position pos; l.mu is held.
+func (l *line) search(pos uint64) int {
+	return sort.Search(len(l.ring), func(i int) bool { return l.ring[i].last > pos })
+}
+
+// A load is what a client finds in its line.
+type load struct {
+	entries []entry
+	lag     bool      // it fell behind what the line holds
+	due     time.Time // when what is being joined goes out
+	standing
+}
+
+// take returns what comes next: entries of about limit bytes, at least one if there
+// is any. now says that nothing is to be joined any further.
+func (s *rider) take(limit int, now bool) load {
+	l := s.line
+	p := load{standing: l.standing()}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.next < l.base {
+		p.lag = true
+		return p
+	}
+	if !l.due.IsZero() && (now || !time.Now().Before(l.due)) {
+		l.close()
+	}
+	p.due = l.due
+	size := 0
+	for i := int(s.next - l.base); i < len(l.ring); i++ {
+		if size += len(l.ring[i].sse); size > limit && len(p.entries) > 0 {
+			break
+		}
+		s.next++
+		p.entries = append(p.entries, l.ring[i])
+	}
+	return p
+}
+
+const (
+	// maxLines bounds the workflow streams that are mapped at once, and idleLines
+	// those kept without a client, for the next one. One holds Config.QueueBytes and
+	// the fold of its run.
+	maxLines, idleLines = 1024, 64
+)
+
+type lineKey struct{ tenant, id string }
+
+// lines are the mappings of this relay.
+type lines struct {
+	r *Relay
+
+	mu   sync.Mutex // guards the rest
+	all  map[lineKey]*line
+	uses uint64 // counts the uses of lines, to find the oldest
+
+	// Whoever is behind what a line holds maps for itself while it has one of
+	// these; waiting counts who would.
+	turns   chan struct{}
+	waiting atomic.Int64
+}
+
+func newLines(r *Relay) *lines {
+	g := &lines{r: r, all: map[lineKey]*line{}, turns: make(chan struct{}, replays)}
+	for range replays {
+		g.turns <- struct{}{}
+	}
+	return g
+}
+
+// open returns the line of id, which leave gives back. It need not be ready.
+func (g *lines) open(ref bus.Ref, id workflow.ID) (*line, *apiErr) {
+	bg := g.r.background()
+	if bg == nil {
+		return nil, fail(CodeUnavailable, "the relay is starting or ending")
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	key := lineKey{ref.Tenant, id.String()}
+	l := g.all[key]
+	if l == nil {
+		if len(g.all) >= maxLines && !g.evict(0) {
+			return nil, fail(CodeTooMany, "too many workflow streams")
+		}
+		l = newLine(g.r, ref, key, id)
+		g.all[key] = l
+		l.stop = g.r.hub.follow(bg, l.follower)
+	}
+	g.uses++
+	l.used = g.uses
+	l.users++
+	return l, nil
+}
+
+func (g *lines) leave(l *line) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l.users--
+	g.evict(idleLines)
+}
+
+// evict ends the lines without a client that were not asked for longest, but for
+// keep of them; g.mu is held. It reports whether any ended.
+func (g *lines) evict(keep int) (ended bool) {
+	var idle []*line
+	for _, l := range g.all {
+		if l.users == 0 {
+			idle = append(idle, l)
+		}
+	}
+	if len(idle) <= keep {
+		return false
+	}
+	sort.Slice(idle, func(i, j int) bool { return idle[i].used < idle[j].used })
+	if keep == 0 {
+		idle = idle[:1]
+	} else {
+		idle = idle[:len(idle)-keep]
+	}
+	for _, l := range idle {
+		l.stop()
+		delete(g.all, l.key)
+	}
+	return true
+}
+
+// sync brings every line up to date, as far as ctx lasts.
+func (g *lines) sync(ctx context.Context) {
+	for _, l := range g.list() {
+		if l.follower.sync(ctx) != nil {
+			return
+		}
+	}
+}
+
+// kick ends every write to a workflow stream that is under way.
+func (g *lines) kick() {
+	for _, l := range g.list() {
+		l.mu.Lock()
+		for s := range l.subs {
+			s.kick()
+		}
+		l.mu.Unlock()
+	}
+}
+
+func (g *lines) list() []*line {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var all []*line
+	for _, l := range g.all {
+		if l.users > 0 {
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// follow starts f among the run's followers. The returned function stops it.
+func (h *hub) follow(ctx context.Context, f *follower) (stop func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	end := h.begin(ctx, keyOf(f.ref), f)
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		end()
+	}
+}

@@ -1,0 +1,386 @@
+package relay_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cbcast/cbcast/internal/bus"
+	"github.com/cbcast/cbcast/internal/event"
+	"github.com/cbcast/cbcast/internal/workflow"
+	"github.com/cbcast/cbcast/relay"
+)
+
+// begin is the start of a message that comes in deltas, chunk one of them.
+func begin(id string) event.Event {
+	e := frameOf(fmt.Sprintf(`{"type":"stream_event","session_id":"s1","event":{"type":"message_start","message":{"id":%q}}}`, id))
+	e.Type = "dev.cbcast.claude.stream_event"
+	return e
+}
+
+func chunk(text string) event.Event {
+	b, _ := json.Marshal(text)
+	e := frameOf(fmt.Sprintf(`{"type":"stream_event","session_id":"s1","event":{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":%s}}}`, b))
+	e.Type = "dev.cbcast.claude.stream_event"
+	return e
+}
+
+func initFrame() event.Event {
+	e := frameOf(`{"type":"system","subtype":"init","session_id":"s1","claude_code_version":"2.1.220","model":"m"}`)
+	e.Type = "dev.cbcast.claude.system.init"
+	return e
+}
+
+func result() event.Event {
+	e := frameOf(`{"type":"result","subtype":"success","session_id":"s1","is_error":false,"result":"ok"}`)
+	e.Type, e.Kind = "dev.cbcast.claude.result.success", event.End
+	return e
+}
+
+func input() event.Event {
+	return fact(event.TypeInput, event.Msg, event.Input{Bytes: 5, Type: "user", Session: "s1"})
+}
+
+// talking is an edge whose child works on a message.
+func (r *rig) talking(run string) *edge {
+	e := r.edge(run)
+	e.emit(started(), input(), initFrame(), begin("m1"))
+	return e
+}
+
+func deltaText(t testing.TB, list []sseEvent) string {
+	t.Helper()
+	var b strings.Builder
+	for _, ev := range list {
+		if ev.name != string(workflow.NodeOutputDelta) {
+			continue
+		}
+		var d workflow.NodeOutputDeltaData
+		if err := json.Unmarshal(envelopeOf(t, ev).Data, &d); err != nil {
+			t.Fatal(err)
+		}
+		b.WriteString(d.Delta)
+	}
+	return b.String()
+}
+
+// Clients of two relays that join deltas as they come are cut anywhere and go on at
+// the other one: the text is exact, seqs rise, and there are fewer events than deltas.
+func TestWorkflowMergedText(t *testing.T) {
+	const clients, deltas = 6, 400
+	r := newRig(t, small())
+	e := r.talking("run-1")
+	relays := []*served{r.relay(relay.Config{}), r.relay(relay.Config{QueueBytes: 6 << 10}), r.relay(relay.Config{Unmerged: true})}
+	var want strings.Builder
+	var wg sync.WaitGroup
+	var mu sync.Mutex // guards counts
+	counts := map[int]int{}
+	for c := range clients {
+		wg.Go(func() {
+			rnd := rand.New(rand.NewPCG(uint64(c), 1))
+			var got []sseEvent
+			last := "0"
+			for {
+				n := rnd.IntN(len(relays))
+				if c == 0 {
+					n = 0 // joined by one relay, never cut
+				}
+				cl, err := relays[n].open(workflows+"run-1/stream?after="+last, nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if cl.res.StatusCode == http.StatusNoContent {
+					break
+				}
+				most := rnd.IntN(60)
+				for ev, ok := cl.next(); ok; ev, ok = cl.next() {
+					if ev.seq(t) <= atoi(t, last) {
+						t.Errorf("client %d: %s after %s", c, ev.id, last)
+						return
+					}
+					got, last = append(got, ev), ev.id
+					if most--; most < 0 && c > 0 {
+						break
+					}
+				}
+				cl.close()
+			}
+			text := deltaText(t, got)
+			mu.Lock()
+			defer mu.Unlock()
+			counts[c] = len(got)
+			if text != want.String() { // complete before the run's end was on the bus
+				t.Errorf("client %d: %d bytes of text, want %d", c, len(text), want.Len())
+			}
+		})
+	}
+	for i := range deltas {
+		text := fmt.Sprintf("word%d \"é😀\n", i)
+		want.WriteString(text)
+		e.emit(chunk(text))
+		if i%40 == 0 {
+			e.shipped()
+		}
+	}
+	e.emit(result(), exited())
+	wg.Wait()
+	if counts[0] > deltas/2 {
+		t.Errorf("%d events of %d deltas", counts[0], deltas)
+	}
+	t.Logf("events per client: %v", counts)
+}
+
+func atoi(t testing.TB, s string) uint64 { return sseEvent{id: s}.seq(t) }
+
+// Deltas are joined for 50 ms from the first one on; whatever else comes ends that at
+// once. Merging can be turned off.
+func TestWorkflowMergeWindow(t *testing.T) {
+	for _, tt := range []struct {
+		unmerged bool
+		want     []string
+	}{
+		{want: []string{"50ms ab", "10ms c"}},
+		{unmerged: true, want: []string{"0s a", "10ms b", "60ms c"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, small())
+			s := r.relayInBubble(relay.Config{Unmerged: tt.unmerged})
+			e := r.talking("run-1")
+			e.renew(ttl)
+			e.emit(chunk("0"))
+			e.shipped()
+			c := s.stream(workflows+"run-1/stream", nil)
+			for ev, ok := c.next(); ok && ev.name != string(workflow.NodeOutputDelta); ev, ok = c.next() {
+			}
+			got := make(chan string, 3)
+			var from time.Time
+			go func() {
+				for range tt.want {
+					ev, _ := c.next()
+					got <- fmt.Sprint(time.Since(from).Round(time.Millisecond), " ", deltaText(t, []sseEvent{ev}))
+				}
+			}()
+			time.Sleep(time.Second)
+			from = time.Now()
+			e.emit(chunk("a"))
+			e.shipped()
+			time.Sleep(10 * time.Millisecond)
+			e.emit(chunk("b"))
+			e.shipped()
+			var lines []string
+			if !tt.unmerged {
+				lines = append(lines, <-got)
+				from = time.Now()
+				time.Sleep(10 * time.Millisecond)
+			} else {
+				time.Sleep(50 * time.Millisecond)
+			}
+			e.emit(chunk("c"), result(), exited())
+			for len(lines) < len(tt.want) {
+				lines = append(lines, <-got)
+			}
+			if d := cmp.Diff(tt.want, lines); d != "" {
+				t.Errorf("unmerged %v: %s", tt.unmerged, d)
+			}
+			c.all()
+		})
+	}
+}
+
+// An edge dies: every client hears run.failed, marked as made up, without an id. Who
+// comes back hears it again and is held; when the spool is shipped the stream goes on
+// to the true end.
+func TestWorkflowLostThenTruth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, small())
+		e := r.talking("run-1")
+		stop := e.renew(ttl)
+		e.shipped()
+		s := r.relayInBubble(relay.Config{})
+		c := s.stream(workflows+"run-1/stream", nil)
+		if got := c.res.Header.Get("X-Workflow-Run-Status"); got != "running" {
+			t.Errorf("status %s", got)
+		}
+		before := c.take(len(mapped(t, workflow.ID{Run: "run-1"}, e.events)))
+		last := before[len(before)-1]
+		rest := c.later()
+		time.Sleep(2 * time.Minute)
+		stop()
+		list := rest()
+		if c.comments < 8 || len(list) != 1 {
+			t.Fatalf("%d heartbeats, then %+v", c.comments, list)
+		}
+		lost := func(ev sseEvent) {
+			t.Helper()
+			v := envelopeOf(t, ev)
+			var d workflow.RunFailedData
+			if err := json.Unmarshal(v.Data, &d); err != nil || ev.id != "" || v.Event != workflow.RunFailed || !d.Synthesised ||
+				d.Error.Code != workflow.CodeRunLost || d.Error.Details["provisional"] != true || v.Seq != atoi(t, last.id)+1 {
+				t.Errorf("%+v %s, %v", v, v.Data, err)
+			}
+		}
+		lost(list[0])
+		time.Sleep(time.Minute)
+
+		c = s.stream(workflows+"run-1/stream", map[string]string{"Last-Event-ID": last.id})
+		if got := c.res.Header.Get("X-Workflow-Run-Status"); got != "failed" {
+			t.Errorf("status of a lost run: %s", got)
+		}
+		lost(c.take(1)[0])
+		var p workflowPage
+		s.get(workflows+"run-1/events?after="+last.id, nil).into(t, &p)
+		if len(p.Events) != 1 || p.Events[0].Event != workflow.RunFailed || p.Ended || p.Status != "failed" || itoa(p.Next) != last.id {
+			t.Errorf("page of a lost run: %+v", p)
+		}
+		var v relay.WorkflowView
+		s.get(workflows+"run-1", nil).into(t, &v)
+		if v.Status != "failed" || !v.Provisional || v.Alive || !strings.Contains(string(v.Result), workflow.CodeRunLost) {
+			t.Errorf("view of a lost run: %+v", v)
+		}
+
+		rest = c.later()
+		time.Sleep(10 * time.Minute)
+		e.resume()
+		synctest.Wait()
+		e.emit(chunk("late"), result(), exited())
+		list = rest()
+		back := envelopeOf(t, list[0])
+		if list[0].id != "" || back.Event != workflow.RunResumed || !strings.Contains(string(back.Data), `"synthesised":true`) {
+			t.Errorf("when it is back: %+v", list[0])
+		}
+		want := mapped(t, workflow.ID{Run: "run-1"}, e.events)[len(before):]
+		if d := cmp.Diff(shown(t, want), shown(t, envelopes(t, list[1:]))); d != "" {
+			t.Errorf("the truth: %s", d)
+		}
+		if got := s.get(workflows+"run-1/stream?after="+list[len(list)-1].id, nil); got.status != http.StatusNoContent {
+			t.Errorf("after the end: %d", got.status)
+		}
+	})
+}
+
+// A lost run is over after LostFinal.
+func TestWorkflowLostFinal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, small())
+		e := r.talking("run-1")
+		e.shipped()
+		time.Sleep(time.Minute)
+		s := r.relayInBubble(relay.Config{LostFinal: 30 * time.Minute})
+		time.Sleep(time.Minute)
+		c := s.stream(workflows+"run-1/stream", nil)
+		n := len(mapped(t, workflow.ID{Run: "run-1"}, e.events))
+		list := c.take(n + 1)
+		from := time.Now()
+		if rest := c.all(); len(rest) > 0 || list[n].name != string(workflow.RunFailed) {
+			t.Errorf("%+v, then %+v", list[n], rest)
+		}
+		if d := time.Since(from); d < 25*time.Minute || d > 31*time.Minute {
+			t.Errorf("held for %v", d)
+		}
+		if got := s.get(workflows+"run-1/stream?after="+list[n-1].id, nil); got.status != http.StatusNoContent {
+			t.Errorf("after the final time: %d", got.status)
+		}
+	})
+}
+
+// Retention took the beginning, or the cursor is none of the run: the client is told
+// in an event of the closed set, without an id, before anything else.
+func TestWorkflowGapAndReset(t *testing.T) {
+	r := newRig(t, bus.Topology{MaxBytes: 64 << 10})
+	e := r.talking("run-1")
+	for i := range 60 {
+		e.emit(chunk(fmt.Sprintf("%d%600d", i, 7)))
+	}
+	e.emit(result(), exited())
+	e.shipped()
+	first, _, err := r.bus.FirstKept(t.Context(), e.ref)
+	if err != nil || first.Seq < 3 {
+		t.Fatalf("first kept %v, %v", first, err)
+	}
+	whole := r.talking("run-2")
+	whole.emit(chunk("x"), result(), exited())
+	whole.shipped()
+	if first, _, err = r.bus.FirstKept(t.Context(), e.ref); err != nil {
+		t.Fatal(err)
+	}
+	s := r.relay(relay.Config{Unmerged: true})
+	for _, tt := range []struct {
+		run, cursor, phase string
+		seq                uint64
+		gap                workflow.Gap
+	}{
+		{"run-1", "0", "gap", 1, workflow.Gap{First: first.Seq*4096 + 1, Last: 66*4096 + 4095, Reason: "not_kept"}},
+		{"run-1", "8193", "gap", 8194, workflow.Gap{Asked: 8193, First: first.Seq*4096 + 1, Last: 66*4096 + 4095, Reason: "not_kept"}},
+		{"run-2", "99999999", "reset", 100000000, workflow.Gap{Asked: 99999999, First: 1, Last: 7*4096 + 4095, Reason: "beyond_head"}},
+		{"run-2", "18446744073709551615", "reset", 1<<64 - 1, workflow.Gap{Asked: 1<<64 - 1, First: 1, Last: 7*4096 + 4095, Reason: "beyond_head"}},
+	} {
+		all := s.stream(workflows+tt.run+"/stream?after=0", nil).all()
+		list := s.stream(workflows+tt.run+"/stream", map[string]string{"Last-Event-ID": tt.cursor}).all()
+		v := envelopeOf(t, list[0])
+		var d workflow.NodeProgressData
+		if err := json.Unmarshal(v.Data, &d); err != nil || list[0].id != "" || v.Event != workflow.NodeProgress || v.NodeID != "" || v.Seq != tt.seq ||
+			d.Phase != tt.phase || !d.Synthesised || d.Gap == nil || *d.Gap != tt.gap {
+			t.Errorf("%s: %+v %s, %v", tt.cursor, v, v.Data, err)
+		}
+		if list[1] != all[min(1, len(all)-len(list)+1)] || len(list) < len(all) {
+			t.Errorf("%s: %d events, want %d", tt.cursor, len(list), len(all))
+		}
+		var p workflowPage
+		s.get(workflows+tt.run+"/events?limit=3&after="+tt.cursor, nil).into(t, &p)
+		if len(p.Events) != 3 || p.Events[0].Seq != v.Seq || string(p.Events[0].Data) != string(v.Data) || itoa(p.Next) != list[2].id {
+			t.Errorf("%s: page %+v", tt.cursor, p)
+		}
+	}
+}
+
+// What falls behind is cut and delays nobody; a relay that ends gives everybody what
+// is on the bus, and the rest is there for who comes back.
+func TestWorkflowSlowAndDrain(t *testing.T) {
+	r := newRig(t, small())
+	e := r.talking("run-1")
+	e.shipped()
+	s := r.narrow(relay.Config{QueueBytes: 256 << 10, WriteTimeout: time.Minute, Unmerged: true})
+	n := len(mapped(t, workflow.ID{Run: "run-1"}, e.events))
+	stalled := s.stream(workflows+"run-1/stream", nil)
+	stalled.take(n)
+	began := time.Now()
+	quick := s.stream(workflows+"run-1/stream", nil)
+	quick.take(n)
+	text := strings.Repeat("x", 4000)
+	for range 600 {
+		e.emit(chunk(text))
+	}
+	quick.take(600)
+	<-time.After(time.Until(began.Add(1500 * time.Millisecond)))
+	e.emit(chunk("more"))
+	quick.take(1)
+	e.emit(chunk("last"))
+	e.shipped()
+	s.stop()
+	if got := deltaText(t, quick.all()); got != "last" {
+		t.Errorf("at the relay's end: %q", got)
+	}
+	got := stalled.all()
+	if len(got) > 600 || stalled.sc.Err() == nil {
+		t.Errorf("the stalled client got %d events, %v", len(got), stalled.sc.Err())
+	}
+	last := "1"
+	if len(got) > 0 {
+		last = got[len(got)-1].id
+	}
+	e.emit(result(), exited())
+	s = r.relay(relay.Config{Unmerged: true})
+	rest := deltaText(t, s.stream(workflows+"run-1/stream?after="+last, nil).all())
+	if want := strings.Repeat(text, 600) + "morelast"; deltaText(t, got)+rest != want {
+		t.Errorf("%d bytes of text, want %d", len(deltaText(t, got)+rest), len(want))
+	}
+}
