@@ -41,7 +41,7 @@ type parking struct {
 }
 
 // keep serves the client until it goes or the stream ends, and returns at once.
-func (s *subscription) keep(bg context.Context, l *wire) {
+func (s *subscription) keep(bg context.Context, c *caller, l *wire) {
 	ctx, cancel := context.WithCancel(bg)
 	p := &parking{wire: l, bg: bg, ctx: ctx, place: -1}
 	s.out, s.parking = l, p
@@ -52,8 +52,10 @@ func (s *subscription) keep(bg context.Context, l *wire) {
 		s.open()
 		s.pump()
 	})
+	leave := c.keep(func() { _ = l.conn.Close() })
 	go func() { // counted by admit, ends with the connection
 		defer s.r.release()
+		defer leave()
 		defer s.r.hub.leave(f)
 		l.gone()
 		cancel()
@@ -258,6 +260,7 @@ func (s *subscription) pushed(p *pusher, b []byte, beat time.Time) {
 		_ = s.parking.wire.conn.Close() // its reader does the rest
 		return
 	}
+	s.r.met.sent(n)
 	s.beat = beat
 	if n < len(b) {
 		s.parking.rest = b[n:]

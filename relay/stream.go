@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/cbcast/cbcast/internal/bus"
@@ -74,7 +75,7 @@ func (r *Relay) streamRun(w http.ResponseWriter, q *http.Request) *apiErr {
 	}
 	if l := hijack(w, q); l != nil {
 		kept = true
-		s.keep(ctx, l)
+		s.keep(ctx, callerOf(q), l)
 		return nil
 	}
 	a, aerr := answerOf(w, r.cfg.WriteTimeout)
@@ -96,6 +97,13 @@ func (r *Relay) streamRun(w http.ResponseWriter, q *http.Request) *apiErr {
 }
 
 func (s *subscription) ended(err error) {
+	select {
+	case <-s.closing:
+	default:
+		if errors.Is(err, errSlow) || errors.Is(err, os.ErrDeadlineExceeded) {
+			s.r.met.cut()
+		}
+	}
 	s.r.log.Debug("stream ended", "run", s.ref.Run, "after", s.pos, "error", err)
 }
 
@@ -155,6 +163,7 @@ var (
 	errRelay   = errors.New("relay ends")
 	errParked  = errors.New("client has everything")
 	errNoBytes = errors.New("client does not take the bytes")
+	errSlow    = fmt.Errorf("%w: it takes nothing", errNoBytes)
 )
 
 // serve sends everything in order. It returns nil at the end of the run's stream
@@ -162,6 +171,9 @@ var (
 // the feed goes on by itself.
 func (s *subscription) serve(ctx, bg context.Context) error {
 	for failed := 0; ; {
+		if ctx.Err() != nil { // gone, or of no right any more
+			return nil
+		}
 		if !s.sub.attach(s.pos) {
 			sent, err := s.history(ctx)
 			switch {
@@ -363,11 +375,12 @@ func (s *subscription) write(b []byte) error {
 		s.out.deadline(now.Add(s.r.cfg.WriteTimeout))
 		s.busy(now.UnixNano())
 		if s.sub != nil && s.sub.cut.Load() {
-			return errNoBytes
+			return errSlow
 		}
 		if err := s.out.write(part); err != nil {
 			return errors.Join(errNoBytes, err)
 		}
+		s.r.met.sent(len(part))
 	}
 	s.beat = time.Now().Add(s.r.cfg.Heartbeat)
 	return nil
