@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,8 @@ import (
 type feed struct {
 	*follower
 	limit int    // bytes kept, beside the oldest frame, which may be of any size
+	begin uint64 // seq behind which the ring begins, if it is known before
+	soon  bool   // it is
 	users int    // guarded by hub.mu, like stop
 	stop  func() // ends the follower
 
@@ -31,6 +34,7 @@ type feed struct {
 	base  int64  // index of ring[0]; indexes only rise
 	size  int    // bytes in ring
 	from  uint64 // seq of the first frame that the ring would have
+	head  uint64 // seq of the newest event taken
 	exit  uint64 // seq of the exit event, 0 before it
 	lost  *frame // while it holds
 	since time.Time
@@ -41,12 +45,26 @@ type feed struct {
 	unpushed int   // bytes from there on
 }
 
-func newFeed(r *Relay, ref bus.Ref) *feed {
+// A feed that begins for a client at most recent events behind the head begins
+// with what that one lacks, and a few events earlier, for those that come with
+// it: however many come at once, the run is read once.
+const (
+	recent  = 512
+	earlier = 16
+)
+
+// newFeed makes the feed for a first client that has everything up to seq pos,
+// where the run's last event is head.
+func newFeed(r *Relay, ref bus.Ref, pos, head uint64) *feed {
 	f := &feed{
 		follower: newFollower(r.bus, ref, r.log), limit: r.cfg.QueueBytes, heartbeat: r.cfg.Heartbeat,
 		pusher: newPusher(), subs: map[*sub]struct{}{},
 	}
 	f.start = lastFrame(r.bus, ref)
+	if pos <= head && head-pos <= recent {
+		f.begin, f.soon = pos-min(pos, earlier), true
+		f.start = func(context.Context) (uint64, error) { return f.begin, nil }
+	}
 	f.apply = func(e *event.Event, early bool) {
 		if f.take(e, early); f.unpushed >= min(batchBytes, f.limit) {
 			f.push()
@@ -68,6 +86,7 @@ func (f *feed) take(e *event.Event, early bool) {
 	if f.from == 0 {
 		f.from = e.Seq
 	}
+	f.head = e.Seq
 	if e.Type == event.TypeExited {
 		f.exit, f.lost = e.Seq, nil
 	}
@@ -153,39 +172,46 @@ func (s *sub) poke() {
 	}
 }
 
-// starting is closed when the feed can be attached to; nil when it can already.
+// starting is closed when the feed is ready; nil when it is already.
 func (s *sub) starting() <-chan struct{} {
-	select {
-	case <-s.feed.ready:
+	if s.feed.isReady() {
 		return nil
+	}
+	return s.feed.ready
+}
+
+// isReady reports whether everything stored before was read once.
+func (f *feed) isReady() bool {
+	select {
+	case <-f.ready:
+		return true
 	default:
-		return s.feed.ready
+		return false
 	}
 }
 
-// attach places s behind seq pos, if the ring goes on from there.
-func (s *sub) attach(pos uint64) bool {
+// attach places s behind seq pos, if the ring goes on from there. soon says that
+// it will, once the follower has read so far; a poke or starting tells.
+func (s *sub) attach(pos uint64) (ok, soon bool) {
 	f := s.feed
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if s.attached {
-		return true
+		return true, false
 	}
-	select {
-	case <-f.ready:
-	default:
-		return false
+	if f.from == 0 && !f.isReady() {
+		return false, f.soon && pos >= f.begin
 	}
 	if f.from != 0 && pos+1 < f.from {
-		return false
+		return false, false
 	}
 	// Frames without seq stand behind the one before them.
 	i := sort.Search(len(f.ring), func(i int) bool { return f.seqAt(i) > pos })
 	if i < len(f.ring) && f.ring[i].last > pos && f.ring[i].first <= pos {
-		return false // in the middle of a frame
+		return false, false // in the middle of a frame
 	}
 	s.attached, s.next = true, f.base+int64(i)
-	return true
+	return true, false
 }
 
 // seqAt is the last seq at or before ring[i], for a search: frames without seq

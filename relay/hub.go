@@ -128,14 +128,15 @@ func (h *hub) begin(ctx context.Context, key runKey, f *follower) (stop func()) 
 	}
 }
 
-// subscribe returns the run's feed, which leave gives back.
-func (h *hub) subscribe(ctx context.Context, ref bus.Ref) *feed {
+// subscribe returns the run's feed, which leave gives back, for a client that has
+// the events up to pos of those up to head.
+func (h *hub) subscribe(ctx context.Context, ref bus.Ref, pos, head uint64) *feed {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	key := keyOf(ref)
 	f := h.feeds[key]
 	if f == nil {
-		f = newFeed(h.r, ref)
+		f = newFeed(h.r, ref, pos, head)
 		h.feeds[key] = f
 		f.stop = h.begin(ctx, key, f.follower)
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cbcast/cbcast/internal/bus"
 	"github.com/cbcast/cbcast/internal/event"
 )
 
@@ -45,7 +46,7 @@ func (s *subscription) keep(bg context.Context, c *caller, l *wire) {
 	ctx, cancel := context.WithCancel(bg)
 	p := &parking{wire: l, bg: bg, ctx: ctx, place: -1}
 	s.out, s.parking = l, p
-	f := s.r.hub.subscribe(bg, s.ref)
+	f := s.r.hub.subscribe(bg, s.ref, s.pos, s.head)
 	s.sub = f.enter(l.kick)
 	p.pumps.Go(func() {
 		s.buf, l.head = l.head, nil
@@ -104,7 +105,7 @@ func (s *subscription) park() bool {
 	p.wire.deadline(time.Time{})
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !s.sub.attached || s.sub.next != f.base+int64(len(f.ring)) || f.lost != nil || s.sub.cut.Load() {
+	if !s.sub.attached || !f.isReady() || s.sub.next != f.base+int64(len(f.ring)) || f.lost != nil || s.sub.cut.Load() {
 		return false
 	}
 	select {
@@ -285,6 +286,21 @@ func (h *hub) parked() []*subscription {
 		f.mu.Unlock()
 	}
 	return all
+}
+
+// head is the last event of a run that has clients, as its feed knows it, and
+// whether that is the exit. It spares the bus a question for each of many that
+// come at once. The feed may be behind, so a cursor beyond head says nothing.
+func (h *hub) head(ref bus.Ref) (seq uint64, exited, ok bool) {
+	h.mu.RLock()
+	f := h.feeds[keyOf(ref)]
+	h.mu.RUnlock()
+	if f == nil || !f.isReady() {
+		return 0, false, false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.head, f.exit != 0, f.lost == nil && f.head > 0
 }
 
 // beats is how often it is looked for heartbeats that are due, of a heartbeat's

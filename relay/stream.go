@@ -84,7 +84,7 @@ func (r *Relay) streamRun(w http.ResponseWriter, q *http.Request) *apiErr {
 	}
 	s.out = a
 	s.open()
-	f := r.hub.subscribe(ctx, s.ref)
+	f := r.hub.subscribe(ctx, s.ref, s.pos, s.head)
 	defer r.hub.leave(f)
 	s.sub = f.enter(a.kick)
 	defer f.quit(s.sub)
@@ -111,6 +111,10 @@ func (s *subscription) ended(err error) {
 // is at the exit event, or at the end of a run that was lost too long ago. It
 // also learns the run's end.
 func (s *subscription) over(ctx context.Context) (bool, error) {
+	if head, exited, ok := s.r.hub.head(s.ref); ok && s.pos <= head {
+		s.head = head
+		return exited && s.pos == head, nil
+	}
 	last, _, err := s.r.bus.Last(ctx, s.ref)
 	if notFoundErr(err) {
 		return false, nil
@@ -174,7 +178,14 @@ func (s *subscription) serve(ctx, bg context.Context) error {
 		if ctx.Err() != nil { // gone, or of no right any more
 			return nil
 		}
-		if !s.sub.attach(s.pos) {
+		ok, soon := s.sub.attach(s.pos)
+		if soon {
+			if more, err := s.wait(ctx, bg, s.r.cfg.Heartbeat, s.sub.starting()); !more {
+				return err
+			}
+			continue
+		}
+		if !ok {
 			sent, err := s.history(ctx)
 			switch {
 			case err != nil && (errors.Is(err, errNoBytes) || ctx.Err() != nil):
@@ -220,7 +231,7 @@ func (s *subscription) serve(ctx, bg context.Context) error {
 		if p.lost != nil {
 			idle = min(idle, max(time.Until(p.since.Add(s.r.cfg.LostFinal)), time.Millisecond))
 		}
-		if more, err := s.wait(ctx, bg, idle, nil); !more {
+		if more, err := s.wait(ctx, bg, idle, s.sub.starting()); !more {
 			return err
 		}
 	}
