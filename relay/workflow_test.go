@@ -1,13 +1,16 @@
 package relay_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/cbcast/cbcast/internal/event"
 	"github.com/cbcast/cbcast/internal/workflow"
@@ -56,7 +59,34 @@ func envelopeOf(t testing.TB, e sseEvent) workflow.Envelope {
 	if e.name != string(v.Event) || e.id != "" && e.id != itoa(v.Seq) {
 		t.Errorf("SSE event %s %s carries %s %d", e.name, e.id, v.Event, v.Seq)
 	}
+	valid(t, e.data)
 	return tokenless(t, v)
+}
+
+var envelopeSchema = sync.OnceValue(func() *jsonschema.Schema {
+	const url = "https://cbcast.test/workflow.json"
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(workflow.Schema()))
+	if err != nil {
+		panic(err)
+	}
+	c := jsonschema.NewCompiler()
+	c.AssertFormat()
+	if err := c.AddResource(url, doc); err != nil {
+		panic(err)
+	}
+	return c.MustCompile(url)
+})
+
+// valid holds an envelope against the schema that the relay serves.
+func valid(t testing.TB, envelope string) {
+	t.Helper()
+	v, err := jsonschema.UnmarshalJSON(strings.NewReader(envelope))
+	if err == nil {
+		err = envelopeSchema().Validate(v)
+	}
+	if err != nil {
+		t.Errorf("%.600s: %v", envelope, err)
+	}
 }
 
 func tokenless(t testing.TB, v workflow.Envelope) workflow.Envelope {

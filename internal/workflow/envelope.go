@@ -74,7 +74,7 @@ type Envelope struct {
 	RunID         string // the stream's [ID]
 	WorkflowID    string
 	VersionID     string
-	Seq           uint64 // 0 of an envelope that is stored nowhere
+	Seq           uint64 // of an envelope that is stored nowhere one behind the cursor
 	Event         Event
 	NodeID        string // "" is none: null
 	NodeRunID     string // "" is none: null
