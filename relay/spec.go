@@ -51,7 +51,7 @@ var specDocs = sync.OnceValue(func() map[string]specDoc {
 
 const schemaPath = "/v1/schemas/"
 
-var schemaRef = regexp.MustCompile(`"#/components/schemas/([A-Za-z0-9_.-]+)"`)
+var schemaRef = regexp.MustCompile(`"#/components/schemas/([A-Za-z0-9_.-]+)[/"]`)
 
 // bundles makes each schema of a document one that is complete in itself: what it
 // refers to stands in its $defs. The names begin with prefix.

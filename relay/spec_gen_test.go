@@ -301,7 +301,7 @@ func merge(t *testing.T, file []byte, made *object) []byte {
 }
 
 // generated reports whether a schema in a document was made of a Go type.
-func generated(schema []byte) bool { return bytes.Contains(schema, []byte(`"x-go"`)) }
+func generated(schema []byte) bool { return bytes.Contains(schema, []byte(`"x-generated"`)) }
 
 func (o *object) raw(key string) []byte {
 	b, _ := o.vals[key].(json.RawMessage)
@@ -336,7 +336,7 @@ func TestSpecSchemas(t *testing.T) {
 		g := newGenerator(t)
 		roots(g)
 		for _, s := range g.schemas {
-			s.set("x-go", true)
+			s.set("x-generated", true)
 		}
 		have, err := os.ReadFile(name)
 		if err != nil {

@@ -116,6 +116,9 @@ var typeWords = map[reflect.Type]func() []string{
 	reflect.TypeFor[relay.Scope](): func() []string {
 		return words([]relay.Scope{relay.ScopeRead, relay.ScopeCommand, relay.ScopeAnswer, relay.ScopeAdmin})
 	},
+	reflect.TypeFor[relay.Scope](): func() []string {
+		return words([]relay.Scope{relay.ScopeRead, relay.ScopeCommand, relay.ScopeAnswer, relay.ScopeAdmin})
+	},
 	reflect.TypeFor[fold.Verdict](): func() []string { return words(fold.Verdicts) },
 	reflect.TypeFor[event.Fact](): func() []string {
 		return words([]event.Fact{
@@ -224,6 +227,7 @@ var fieldWords = map[string]more{
 	"Stalled.what":     oneOf("no_exit_after_end silent_turn open_ask stream_closed timeout max_idle"),
 	"AskClosed.reason": oneOf(askReasons), "AskClosed.by": oneOf("bus host policy"), "AskClosed.outcome": oneOf(askOutcomes),
 	"AutoDecided.decision": oneOf("allow deny"), "AutoDecided.cause": oneOf("rule timeout"),
+	"SessionDoc.via":       oneOf("token session loopback"),
 	"Lost.synthesised":     with("const", true),
 	"Lost.reason":          oneOf("presence_expired"),
 	"SessionNamed.session": notEmpty,

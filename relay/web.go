@@ -134,5 +134,8 @@ func (f *webFile) serve(w http.ResponseWriter, q *http.Request) {
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cache-Control", "no-cache")
 	h.Set("ETag", f.etag)
+	for _, part := range []string{"Range", "If-Range", "If-Match", "If-Unmodified-Since"} {
+		q.Header.Del(part) // the files are small, and given whole
+	}
 	http.ServeContent(w, q, "", time.Time{}, bytes.NewReader(f.data))
 }
