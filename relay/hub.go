@@ -22,12 +22,14 @@ type hub struct {
 	r    *Relay
 	wg   sync.WaitGroup // followers
 	away atomic.Int32   // readers that do not read now
+	logs []*wide        // the control facts, then the partitions
 
 	mu      sync.RWMutex // guards the rest
 	follows map[runKey][]*follower
 	feeds   map[runKey]*feed
 	folds   map[runKey]*fold
 	uses    uint64 // counts the uses of folds, to find the oldest
+	manys   map[*manyOut]struct{}
 }
 
 type runKey struct{ tenant, run string }
@@ -35,34 +37,42 @@ type runKey struct{ tenant, run string }
 func keyOf(ref bus.Ref) runKey { return runKey{ref.Tenant, ref.Run} }
 
 func newHub(r *Relay) *hub {
-	return &hub{r: r, follows: map[runKey][]*follower{}, feeds: map[runKey]*feed{}, folds: map[runKey]*fold{}}
+	h := &hub{
+		r: r, follows: map[runKey][]*follower{}, feeds: map[runKey]*feed{}, folds: map[runKey]*fold{},
+		manys: map[*manyOut]struct{}{},
+	}
+	h.logs = append(h.logs, newWide(bus.ControlLog, r.cfg.QueueBytes))
+	for p := range r.partitions {
+		h.logs = append(h.logs, newWide(bus.Log(p), r.cfg.QueueBytes))
+	}
+	return h
 }
 
 // run reads until ctx ends.
 func (h *hub) run(ctx context.Context) {
 	var wg sync.WaitGroup
-	for p := range h.r.partitions {
-		wg.Go(func() {
-			h.read(ctx, func(ready func()) error { return h.r.bus.Tail(ctx, p, ready, h.dispatch) })
-		})
+	for _, l := range h.logs {
+		wg.Go(func() { h.read(ctx, l) })
 	}
-	wg.Go(func() {
-		h.read(ctx, func(ready func()) error { return h.r.bus.TailControl(ctx, ready, h.dispatch) })
-	})
 	wg.Wait()
 }
 
-// read keeps one reader going. Whenever it begins, everyone looks for what was
-// stored before.
-func (h *hub) read(ctx context.Context, tail func(ready func()) error) {
+// read keeps the reader of one log going. Whenever it begins, everyone looks for
+// what was stored before.
+func (h *hub) read(ctx context.Context, l *wide) {
 	h.away.Add(1)
 	for failed := 0; ; failed++ {
 		reading := false
-		err := tail(func() {
+		err := h.r.bus.TailLog(ctx, l.log, func(at bus.Place) {
 			reading = true
+			l.started(at)
 			h.away.Add(-1)
 			h.each((*follower).miss)
+		}, func(e *event.Event, at bus.Place) {
+			h.dispatch(e)
+			l.take(e, at)
 		})
+		l.stopped()
 		if reading {
 			failed = 0
 			h.away.Add(1)
@@ -82,7 +92,7 @@ func (h *hub) read(ctx context.Context, tail func(ready func()) error) {
 }
 
 // dispatch hands e to its run's followers. It does not block.
-func (h *hub) dispatch(e *event.Event, _ uint64) {
+func (h *hub) dispatch(e *event.Event) {
 	switch e.Type {
 	case event.TypeExited, event.TypeLost, event.TypeResumed:
 		h.r.keeper.look(e.Run, settleDelay)
@@ -202,6 +212,11 @@ func (h *hub) sync(ctx context.Context) {
 
 // kick ends every write to a stream that is under way.
 func (h *hub) kick() {
+	h.mu.RLock()
+	for o := range h.manys {
+		o.kick()
+	}
+	h.mu.RUnlock()
 	for _, f := range h.allFeeds() {
 		f.mu.Lock()
 		for s := range f.subs {
@@ -222,6 +237,19 @@ func (h *hub) allFeeds() []*feed {
 		all = append(all, f)
 	}
 	return all
+}
+
+// join counts a client of many runs in, which part counts out.
+func (h *hub) join(o *manyOut) {
+	h.mu.Lock()
+	h.manys[o] = struct{}{}
+	h.mu.Unlock()
+}
+
+func (h *hub) part(o *manyOut) {
+	h.mu.Lock()
+	delete(h.manys, o)
+	h.mu.Unlock()
 }
 
 // wait returns when every follower has ended.

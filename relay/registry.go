@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"sync"
 
 	"github.com/cbcast/cbcast/internal/bus"
@@ -17,29 +16,34 @@ import (
 type registry struct {
 	r *Relay
 
-	mu       sync.RWMutex // guards the rest
-	runs     map[string]bus.RunInfo
+	mu       sync.RWMutex            // guards the rest
+	runs     map[string]*bus.RunInfo // what they point to does not change
+	order    byAge                   // of the same
 	presence map[string]bus.Presence
 	known    int // watches that have told everything there was: 2 when the mirror is whole
+	watchers map[*manyWatch]struct{}
 }
 
 func newRegistry(r *Relay) *registry {
-	return &registry{r: r, runs: map[string]bus.RunInfo{}, presence: map[string]bus.Presence{}}
+	return &registry{
+		r: r, runs: map[string]*bus.RunInfo{}, presence: map[string]bus.Presence{}, watchers: map[*manyWatch]struct{}{},
+	}
 }
 
 // run keeps the mirror up to date until ctx ends.
 func (g *registry) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		g.watch(ctx, func(ready func()) error {
+		g.follow(ctx, func(ready func()) error {
 			g.mu.Lock()
 			clear(g.runs)
+			g.order = byAge{}
 			g.mu.Unlock()
 			return g.r.bus.WatchRuns(ctx, ready, g.ran)
 		})
 	})
 	wg.Go(func() {
-		g.watch(ctx, func(ready func()) error {
+		g.follow(ctx, func(ready func()) error {
 			g.mu.Lock()
 			clear(g.presence)
 			g.mu.Unlock()
@@ -49,7 +53,7 @@ func (g *registry) run(ctx context.Context) {
 	wg.Wait()
 }
 
-func (g *registry) watch(ctx context.Context, watch func(ready func()) error) {
+func (g *registry) follow(ctx context.Context, watch func(ready func()) error) {
 	for failed := 0; ; failed++ {
 		reading := false
 		err := watch(func() {
@@ -74,6 +78,12 @@ func (g *registry) count(n int) {
 	g.mu.Lock()
 	g.known += n
 	whole := g.known == 2
+	if whole {
+		g.order.build(g.runs)
+		for w := range g.watchers {
+			w.retell()
+		}
+	}
 	g.mu.Unlock()
 	if whole {
 		g.suspects()
@@ -82,11 +92,15 @@ func (g *registry) count(n int) {
 
 func (g *registry) ran(i bus.RunInfo, gone bool) {
 	g.mu.Lock()
+	old := g.runs[i.Run]
 	if gone {
 		delete(g.runs, i.Run)
+		g.order.remove(old)
 	} else {
-		g.runs[i.Run] = i
+		g.runs[i.Run] = &i
+		g.order.put(old, &i)
 	}
+	g.changed(i.Run)
 	suspect := g.known == 2 && !gone && !over(i) && g.presence[i.Run] != bus.Alive
 	g.mu.Unlock()
 	if suspect {
@@ -112,6 +126,7 @@ func (g *registry) present(run string, p bus.Presence) {
 	if p == bus.Absent {
 		delete(g.presence, run)
 	}
+	g.changed(run)
 	whole := g.known == 2
 	g.mu.Unlock()
 	switch {
@@ -130,11 +145,11 @@ func (g *registry) suspects() {
 	var list, waiting []bus.RunInfo
 	for _, i := range g.runs {
 		switch {
-		case over(i):
+		case over(*i):
 		case g.presence[i.Run] != bus.Alive:
-			list = append(list, i)
+			list = append(list, *i)
 		case i.State == stateWaiting:
-			waiting = append(waiting, i)
+			waiting = append(waiting, *i)
 		}
 	}
 	g.mu.RUnlock()
@@ -151,13 +166,17 @@ func (g *registry) alive(run string) bool {
 	return g.presence[run] == bus.Alive
 }
 
+// get returns a run's entry in the mirror, or nil. It must not be changed.
+func (g *registry) get(run string) *bus.RunInfo {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.runs[run]
+}
+
 // find returns a run's entry. The bus is asked about what the mirror has not.
 func (g *registry) find(ctx context.Context, run string) (bus.RunInfo, error) {
-	g.mu.RLock()
-	i, ok := g.runs[run]
-	g.mu.RUnlock()
-	if ok {
-		return i, nil
+	if i := g.get(run); i != nil {
+		return *i, nil
 	}
 	return g.r.bus.Run(ctx, run)
 }
@@ -169,22 +188,26 @@ func (g *registry) whole() bool {
 	return g.known == 2
 }
 
-// list returns the entries that keep accepts, newest first.
-func (g *registry) list(keep func(bus.RunInfo) bool) []bus.RunInfo {
+// list returns the entries that keep accepts, newest first: at most limit, and
+// only those behind the entry behind, where it is not nil. more says that there
+// are others. keep must not hold on to what it is given.
+func (g *registry) list(behind *bus.RunInfo, limit int, keep func(*bus.RunInfo) bool) (all []bus.RunInfo, more bool) {
 	g.mu.RLock()
-	var all []bus.RunInfo
-	for _, i := range g.runs {
-		if keep(i) {
-			all = append(all, i)
+	defer g.mu.RUnlock()
+	for i := range g.order.from(behind) {
+		if !keep(i) {
+			continue
 		}
+		if len(all) == limit {
+			return all, true
+		}
+		all = append(all, *i)
 	}
-	g.mu.RUnlock()
-	slices.SortFunc(all, newer)
-	return all
+	return all, false
 }
 
 // newer orders entries, the newest first.
-func newer(a, b bus.RunInfo) int {
+func newer(a, b *bus.RunInfo) int {
 	return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(b.Run, a.Run))
 }
 

@@ -365,6 +365,13 @@ func (r *rig) edge(run string) *edge {
 	r.t.Helper()
 	e := &edge{r: r, ref: bus.Ref{Tenant: tenant, Run: run}, grown: make(chan struct{})}
 	e.info = bus.RunInfo{Run: run, Tenant: tenant, Dialect: "claude", State: "working", Started: time.Now().UTC()}
+	e.begin()
+	return e
+}
+
+func (e *edge) begin() {
+	e.r.t.Helper()
+	r := e.r
 	e.register()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -372,12 +379,11 @@ func (r *rig) edge(run string) *edge {
 		defer close(done)
 		p := bus.Publisher{Bus: r.bus, Ref: e.ref, Source: e, Log: testLog(r.t)}
 		if err := p.Run(ctx); err != nil && ctx.Err() == nil {
-			r.t.Errorf("publish %s: %v", run, err)
+			r.t.Errorf("publish %s: %v", e.ref.Run, err)
 		}
 	}()
 	e.stop = func() { cancel(); <-done }
 	r.t.Cleanup(e.stop)
-	return e
 }
 
 func (e *edge) register() {

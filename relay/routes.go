@@ -33,7 +33,7 @@ type route struct {
 // routes lists everything the relay answers. Whoever is asked for another path or
 // method is answered by [Relay.Handler] itself.
 func (r *Relay) routes() []route {
-	return slices.Concat(r.runRoutes(), r.commandRoutes(), r.workflowRoutes(), r.specRoutes(), r.webRoutes(), r.sessionRoutes(), r.metricsRoutes(), r.serviceRoutes())
+	return slices.Concat(r.runRoutes(), r.manyRoutes(), r.commandRoutes(), r.workflowRoutes(), r.specRoutes(), r.webRoutes(), r.sessionRoutes(), r.metricsRoutes(), r.serviceRoutes())
 }
 
 // runRoutes read.

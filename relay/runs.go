@@ -71,16 +71,14 @@ func (r *Relay) listRuns(w http.ResponseWriter, q *http.Request) *apiErr {
 	}
 	caller := callerOf(q)
 	linked := r.reg.linked(query.Get("session"))
-	all := r.reg.list(func(i bus.RunInfo) bool {
-		return caller.sees(i) && linked(i) && is("state", i.State) && is("waiting_for", i.WaitingFor) && is("tenant", i.Tenant) && is("dialect", i.Dialect) &&
-			(behind == nil || newer(i, *behind) > 0)
+	all, more := r.reg.list(behind, limit, func(i *bus.RunInfo) bool {
+		return caller.sees(*i) && linked(i) && is("state", i.State) && is("waiting_for", i.WaitingFor) && is("tenant", i.Tenant) && is("dialect", i.Dialect)
 	})
 	out := RunList{Runs: []RunEntry{}}
-	for n, i := range all {
-		if n == limit {
-			out.Next = listCursor(all[n-1])
-			break
-		}
+	if more {
+		out.Next = listCursor(all[len(all)-1])
+	}
+	for _, i := range all {
 		out.Runs = append(out.Runs, RunEntry{i, r.reg.alive(i.Run)})
 	}
 	writeJSON(w, http.StatusOK, out)

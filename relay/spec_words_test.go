@@ -22,6 +22,10 @@ func apiRoots(g *generator) {
 		relay.CommandDoc{},
 		relay.ErrorBody{},
 		relay.Gap{},
+		relay.ManyRun{},
+		relay.ManyGone{},
+		relay.ManyReady{},
+		relay.ManyTurn{},
 		event.Digest{},
 		relay.SchemaList{},
 		relay.SessionDoc{},
@@ -113,9 +117,6 @@ var schemaNames = map[reflect.Type]string{
 // typeWords are the types whose values are a closed set.
 var typeWords = map[reflect.Type]func() []string{
 	reflect.TypeFor[relay.Code](): relay.Codes,
-	reflect.TypeFor[relay.Scope](): func() []string {
-		return words([]relay.Scope{relay.ScopeRead, relay.ScopeCommand, relay.ScopeAnswer, relay.ScopeAdmin})
-	},
 	reflect.TypeFor[relay.Scope](): func() []string {
 		return words([]relay.Scope{relay.ScopeRead, relay.ScopeCommand, relay.ScopeAnswer, relay.ScopeAdmin})
 	},
@@ -227,7 +228,6 @@ var fieldWords = map[string]more{
 	"Stalled.what":     oneOf("no_exit_after_end silent_turn open_ask stream_closed timeout max_idle"),
 	"AskClosed.reason": oneOf(askReasons), "AskClosed.by": oneOf("bus host policy"), "AskClosed.outcome": oneOf(askOutcomes),
 	"AutoDecided.decision": oneOf("allow deny"), "AutoDecided.cause": oneOf("rule timeout"),
-	"SessionDoc.via":       oneOf("token session loopback"),
 	"Lost.synthesised":     with("const", true),
 	"Lost.reason":          oneOf("presence_expired"),
 	"SessionNamed.session": notEmpty,
