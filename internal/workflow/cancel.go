@@ -74,14 +74,12 @@ func (m *Mapper) whoCancelled() RunCancelRequestedData {
 	if m.stopped != nil {
 		return *m.stopped
 	}
-	if v, ok := m.state.Exit(); ok {
-		for _, s := range v.Signals {
-			by := "signal"
-			if s.From == "command" {
-				by = "command"
-			}
-			return RunCancelRequestedData{RequestedBy: by, What: firstOf(clip(s.Signal, MaxTitle), "signal")}
+	if v, ok := m.state.Exit(); ok && len(v.Signals) > 0 {
+		by := "signal"
+		if v.Signals[0].From == "command" {
+			by = "command"
 		}
+		return RunCancelRequestedData{RequestedBy: by, What: firstOf(clip(v.Signals[0].Signal, MaxTitle), "signal")}
 	}
 	return RunCancelRequestedData{RequestedBy: "unknown", What: "stop"}
 }

@@ -172,11 +172,13 @@ func TestAnswerOf(t *testing.T) {
 		{"secret denied", "deny", ``, secret, event.Answer{Ask: "a1", Decision: event.Deny}, ""},
 		{
 			"answers", "answer", `{"q1":"Blue","q2":["A"],"q2_other":"mine","q3":"so"}`, question(),
-			event.Answer{Ask: "a1", Decision: event.Answers, Answers: answers("Which colour?", `"Blue"`, "What else?", `["A","mine"]`, "Why?", `"so"`)}, "",
+			event.Answer{Ask: "a1", Decision: event.Answers, Answers: answers("Which colour?", `"Blue"`, "What else?", `["A","mine"]`, "Why?", `"so"`)},
+			"",
 		},
 		{
 			"own answer alone", "answer", `{"q1":"Red","q2_other":"mine","q3":"so"}`, question(),
-			event.Answer{Ask: "a1", Decision: event.Answers, Answers: answers("Which colour?", `"Red"`, "What else?", `["mine"]`, "Why?", `"so"`)}, "",
+			event.Answer{Ask: "a1", Decision: event.Answers, Answers: answers("Which colour?", `"Red"`, "What else?", `["mine"]`, "Why?", `"so"`)},
+			"",
 		},
 		{"not offered", "answer", `{"q1":"Green","q2":["A"],"q3":"so"}`, question(), event.Answer{}, `"Green" is not offered`},
 		{"one missing", "answer", `{"q1":"Red","q2":["A"]}`, question(), event.Answer{}, `field "q3": no answer`},
