@@ -155,17 +155,35 @@ func (b *Bus) directOn(ctx context.Context, l *link, stream, subject string, bod
 	return fromDirect(stream, m)
 }
 
+// said is a header that the server has added to a message's own, which may have one of
+// this name, too.
+func said(h nats.Header, name string) string {
+	if v := h[name]; len(v) > 0 {
+		return v[len(v)-1]
+	}
+	return ""
+}
+
+// statusOf is the server's word in place of a message, "" where it is a message,
+// whatever its own headers say.
+func statusOf(m *nats.Msg) string {
+	if len(m.Header[jetstream.SubjectHeader]) > 0 {
+		return ""
+	}
+	return m.Header.Get("Status")
+}
+
 // fromDirect reads the answer to a direct get.
 func fromDirect(stream string, m *nats.Msg) (*stored, error) {
-	if status := m.Header.Get("Status"); status != "" {
+	if status := statusOf(m); status != "" {
 		code, _ := strconv.Atoi(status)
 		return nil, fmt.Errorf("get from %s: %w", stream, &apiError{Code: code, Description: m.Header.Get("Description")})
 	}
-	seq, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
+	seq, err := strconv.ParseUint(said(m.Header, jetstream.SequenceHeader), 10, 64)
 	if err != nil {
 		return nil, fmt.Errorf("%w: answer without a sequence", ErrUnavailable)
 	}
-	s := &stored{subject: m.Header.Get(jetstream.SubjectHeader), seq: seq, header: m.Header, data: m.Data}
+	s := &stored{subject: said(m.Header, jetstream.SubjectHeader), seq: seq, header: m.Header, data: m.Data}
 	s.copied = len(m.Header[jetstream.SubjectHeader]) > 1 // one is of this answer
 	return s, nil
 }

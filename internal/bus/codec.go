@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -156,14 +157,18 @@ func decodeStored(s *stored) (*event.Event, error) {
 	return d.stored(s)
 }
 
-// stored is decode of what a stream has. A copy that the server was made to write
-// is refused, whatever it says: a client may name any subject as the place for an
-// answer, also one that it may not publish to.
+// stored is decode of what a stream has; what is no event of ours is [ErrForeign]. So is
+// a copy that the server was made to write, whatever it says: a client may name any
+// subject as the place for an answer, also one that it may not publish to.
 func (d *decoder) stored(s *stored) (*event.Event, error) {
 	if s.copied {
 		return nil, fmt.Errorf("%w: message %d on %s is the answer to a request", ErrForeign, s.seq, s.subject)
 	}
-	return d.decode(s.subject, s.header, s.data)
+	e, err := d.decode(s.subject, s.header, s.data)
+	if err != nil && !errors.Is(err, ErrForeign) {
+		err = fmt.Errorf("%w: %w", ErrForeign, err)
+	}
+	return e, err
 }
 
 // A decoder remembers the subject it parsed last: a run's events come in rows

@@ -1,8 +1,8 @@
 package bus_test
 
 import (
-	"errors"
 	"context"
+	"errors"
 	"strings"
 	"testing"
 

@@ -118,6 +118,18 @@ func (b *Bus) SendCommand(ctx context.Context, c Command) (duplicate bool, err e
 	m.Header.Set(hdrMsgID, c.Run+"/"+c.ID)
 	m.Header.Set(hdrExpect, "0")
 	a, err := b.publish(ctx, m)
+	if errors.Is(err, ErrConflict) {
+		// What is there may be none: then ours comes behind it.
+		s, gerr := b.get(ctx, subject.CommandStream, getRequest{LastFor: m.Subject})
+		if gerr != nil {
+			return true, nil // as far as known
+		}
+		if _, cerr := commandOf(s); !errors.Is(cerr, ErrForeign) {
+			return true, nil
+		}
+		m.Header.Set(hdrExpect, strconv.FormatUint(s.seq, 10))
+		a, err = b.publish(ctx, m)
+	}
 	switch {
 	case errors.Is(err, ErrConflict):
 		return true, nil
@@ -231,30 +243,34 @@ func (w *commandReader) hint(m *nats.Msg) {
 // create subject carries its name, which is the run's, and its filter: so a server
 // can permit an edge its own commands and no others.
 func (w *commandReader) catchUp(ctx context.Context, l *link) error {
-	cons, err := w.consumer(ctx, l)
-	if errors.Is(err, errConsumerExists) { // of an earlier connection
+	pending, err := w.consumer(ctx, l)
+	if isExists(err) { // of an earlier connection
 		w.forget(ctx, l)
-		cons, err = w.consumer(ctx, l)
+		pending, err = w.consumer(ctx, l)
 	}
 	if err != nil {
 		return fmt.Errorf("read commands: %w", err)
 	}
 	defer w.forget(ctx, l)
-	return w.take(cons)
+	if err := w.take(ctx, l, pending); err != nil && !errors.Is(err, ErrNotFound) {
+		return fmt.Errorf("read commands: %w", err)
+	}
+	return nil
 }
 
-// errConsumerExists says that a consumer has this name already.
-var errConsumerExists = fmt.Errorf("%w: there is a consumer of this name", ErrUnavailable)
+// isExists reports whether there is a consumer of this name.
+func isExists(err error) bool {
+	const consumerExists, consumerNameExists = 10148, 10013
+	var api *apiError
+	return errors.As(err, &api) && (api.ErrCode == consumerExists || api.ErrCode == consumerNameExists)
+}
 
-// consumer makes the run's consumer.
-func (w *commandReader) consumer(ctx context.Context, l *link) (jetstream.Consumer, error) {
-	name, filter := subject.Key(w.run), subject.CommandFilter(w.tenant, w.run)
-	qctx, cancel, fault := w.b.call(ctx, l, createSubject(subject.CommandStream, name, filter))
-	defer cancel()
-	cons, err := l.js.CreateConsumer(qctx, subject.CommandStream, jetstream.ConsumerConfig{
-		Name:              name,
+// consumer makes the run's consumer and returns how many commands it has.
+func (w *commandReader) consumer(ctx context.Context, l *link) (uint64, error) {
+	return w.b.consumer(ctx, l, subject.CommandStream, jetstream.ConsumerConfig{
+		Name:              subject.Key(w.run),
 		Description:       nuid.Next(), // never the one that is there, which may have given some already
-		FilterSubject:     filter,
+		FilterSubject:     subject.CommandFilter(w.tenant, w.run),
 		AckPolicy:         jetstream.AckNonePolicy,
 		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq:       w.last + 1,
@@ -262,13 +278,6 @@ func (w *commandReader) consumer(ctx context.Context, l *link) (jetstream.Consum
 		MemoryStorage:     true,
 		Replicas:          1,
 	})
-	if errors.Is(err, jetstream.ErrConsumerExists) {
-		return nil, errConsumerExists
-	}
-	if err != nil {
-		return nil, fault(err)
-	}
-	return cons, nil
 }
 
 // forget deletes the run's consumer, so that the next one can have another start. One
@@ -282,36 +291,39 @@ func (w *commandReader) forget(ctx context.Context, l *link) {
 	}
 }
 
-// take gives what the consumer has.
-func (w *commandReader) take(cons jetstream.Consumer) error {
-	for pending := cons.CachedInfo().NumPending; pending > 0; {
-		batch, err := cons.FetchNoWait(maxHints)
+// take gives the commands that the consumer has.
+func (w *commandReader) take(ctx context.Context, l *link, pending uint64) error {
+	ctx, cancel := l.with(ctx)
+	defer cancel()
+	for pending > 0 {
+		n := min(pending, maxHints)
+		p, err := w.b.newPull(l, subject.CommandStream, subject.Key(w.run), pullRequest{Batch: int(n), NoWait: true})
 		if err != nil {
-			return fmt.Errorf("read commands: %w", asErr(context.Background(), err))
+			return err
 		}
-		got := uint64(0)
-		for m := range batch.Messages() {
-			meta, err := m.Metadata()
-			if err != nil {
-				return err
-			}
-			got++
-			w.last, w.stamp = meta.Sequence.Stream, meta.Timestamp
-			h := nats.Header(m.Headers())
-			c, err := commandOf(&stored{subject: m.Subject(), seq: w.last, header: h, data: m.Data(), copied: isCopy(h)})
-			if err != nil {
-				w.b.log.Warn("command not readable, left out", "stream_seq", w.last, "error", err)
-				continue
-			}
-			w.fn(c)
+		err = w.several(ctx, p, n)
+		p.stop()
+		if err != nil {
+			return err // or the rest has expired meanwhile
 		}
-		if err := batch.Error(); err != nil {
-			return fmt.Errorf("read commands: %w", asErr(context.Background(), err))
+		pending -= n
+	}
+	return nil
+}
+
+func (w *commandReader) several(ctx context.Context, p *pull, n uint64) error {
+	for range n {
+		m, meta, err := p.take(ctx)
+		if err != nil {
+			return err
 		}
-		if got == 0 {
-			break // expired meanwhile
+		w.last, w.stamp = meta.Sequence.Stream, meta.Timestamp
+		c, err := commandOf(&stored{subject: m.Subject, seq: w.last, header: m.Header, data: m.Data, copied: isCopy(m.Header)})
+		if err != nil {
+			w.b.log.Warn("command not readable, left out", "stream_seq", w.last, "error", err)
+			continue
 		}
-		pending -= min(pending, got)
+		w.fn(c)
 	}
 	return nil
 }

@@ -42,14 +42,22 @@ func (b *Bus) PutControl(ctx context.Context, e *event.Event, what string, expec
 // facts are kept; all are told the same fact. After [ErrUnavailable] e may stand or
 // not; calling again tells.
 func (b *Bus) Decide(ctx context.Context, e *event.Event, what string) (stands *event.Event, mine bool, err error) {
-	_, err = b.PutControl(ctx, e, what, 0)
-	if err == nil {
-		return e, true, nil
+	for expect := uint64(0); ; {
+		_, err = b.PutControl(ctx, e, what, expect)
+		if err == nil {
+			return e, true, nil
+		}
+		if !errors.Is(err, ErrConflict) {
+			return nil, false, err
+		}
+		var seq uint64
+		stands, seq, err = b.Control(ctx, e.Tenant, e.Run, what)
+		if errors.Is(err, ErrForeign) && seq > expect { // it says nothing, so it does not stand
+			expect = seq
+			continue
+		}
+		break
 	}
-	if !errors.Is(err, ErrConflict) {
-		return nil, false, err
-	}
-	stands, _, err = b.Control(ctx, e.Tenant, e.Run, what)
 	if errors.Is(err, ErrNotFound) { // another's write is under way
 		return nil, false, fmt.Errorf("%w: %s of %s is being decided", ErrUnavailable, what, e.Run)
 	}

@@ -210,21 +210,21 @@ func (b *Bus) batch(ctx context.Context, stream string, req getRequest, fn func(
 	for {
 		select {
 		case m := <-answers:
-			if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
+			if len(m.Data) == 0 && statusOf(m) == "503" {
 				return asErr(ctx, nats.ErrNoResponders)
 			}
-			prev := m.Header.Get("Nats-Last-Sequence")
-			if status := m.Header.Get("Status"); prev != before && (status == "" || status == "204") {
+			prev, status := said(m.Header, "Nats-Last-Sequence"), statusOf(m)
+			if prev != before && (status == "" || status == "204") {
 				return fmt.Errorf("%w: a message of a batch is missing", ErrUnavailable)
 			}
-			if m.Header.Get("Status") == "204" {
+			if status == "204" {
 				return nil
 			}
 			s, err := fromDirect(stream, m)
 			if err != nil {
 				return err
 			}
-			before = m.Header.Get(jetstream.SequenceHeader)
+			before = said(m.Header, jetstream.SequenceHeader)
 			fn(s)
 			timer.Reset(requestTimeout)
 		case <-l.ctx.Done():

@@ -68,7 +68,7 @@ func (b *Bus) LastOwn(ctx context.Context, r Ref) (*event.Event, uint64, error) 
 	}
 	e, err := decodeStored(s)
 	if err != nil {
-		return nil, s.seq, fmt.Errorf("%w: %w", ErrForeign, err)
+		return nil, s.seq, err
 	}
 	return e, s.seq, nil
 }

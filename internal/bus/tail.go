@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
@@ -125,26 +124,25 @@ func (t *tail) consume(ctx context.Context, l *link, fn func(*stored) error) err
 	if t.snapshot && !t.started {
 		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverLastPerSubjectPolicy, 0
 	}
-	rctx, cancel, fault := t.b.call(ctx, l, createSubject(t.stream, cfg.Name, cfg.FilterSubject))
-	defer cancel()
-	cons, err := l.js.CreateConsumer(rctx, t.stream, cfg)
+	pending, err := t.b.consumer(ctx, l, t.stream, cfg)
 	if err != nil {
-		return fmt.Errorf("read %s: %w", t.stream, fault(err))
+		return fmt.Errorf("read %s: %w", t.stream, err)
 	}
-	it, err := cons.Messages(jetstream.PullMaxMessagesWithBytesLimit(tailMessages, tailBytes),
-		jetstream.PullHeartbeat(tailHeartbeat), jetstream.PullExpiry(tailForget/2))
+	p, err := t.b.newPull(l, t.stream, cfg.Name, pullRequest{
+		Batch: tailMessages, MaxBytes: tailBytes, Expires: tailForget / 2, Heartbeat: tailHeartbeat,
+	})
 	if err != nil {
-		return asErr(ctx, err)
+		return fmt.Errorf("read %s: %w", t.stream, err)
 	}
-	defer it.Stop()
+	defer p.stop()
 	if !t.started {
 		t.pending = 0
 		if t.snapshot {
-			t.pending = cons.CachedInfo().NumPending
+			t.pending = pending
 		}
 		t.maybeReady()
 	}
-	return t.read(ctx, l, it, fn)
+	return t.read(ctx, l, p, fn)
 }
 
 func (t *tail) maybeReady() {
@@ -157,23 +155,18 @@ func (t *tail) maybeReady() {
 	}
 }
 
-func (t *tail) read(ctx context.Context, l *link, it jetstream.MessagesContext, fn func(*stored) error) error {
-	ctx, cancel := l.with(ctx) // Next does not see a connection break
+func (t *tail) read(ctx context.Context, l *link, p *pull, fn func(*stored) error) error {
+	ctx, cancel := l.with(ctx)
 	defer cancel()
 	for want := uint64(1); ; want++ {
-		m, err := it.Next(jetstream.NextContext(ctx))
-		if err != nil {
-			return asErr(ctx, fmt.Errorf("read %s: %w", t.stream, err))
-		}
-		meta, err := m.Metadata()
+		m, meta, err := p.take(ctx)
 		if err != nil {
 			return fmt.Errorf("read %s: %w", t.stream, err)
 		}
 		if meta.Sequence.Consumer != want {
 			return fmt.Errorf("%w: read %s: message %d of the consumer is missing", ErrUnavailable, t.stream, want)
 		}
-		h := nats.Header(m.Headers())
-		s := stored{m.Subject(), meta.Sequence.Stream, meta.Timestamp, h, m.Data(), isCopy(h)}
+		s := stored{m.Subject, meta.Sequence.Stream, meta.Timestamp, m.Header, m.Data, isCopy(m.Header)}
 		t.last, t.stamp = s.seq, s.time
 		if err := fn(&s); err != nil {
 			return err
