@@ -89,6 +89,10 @@ func parseProxy(s string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
+// Check says what is wrong with the configuration: a list of tokens, a certificate or
+// a proxy that cannot be read. [Relay.Run] returns it, too.
+func (r *Relay) Check() error { return r.gate.bad }
+
 // Reload reads tokens and certificates again, without waiting for the files to be
 // looked at.
 func (r *Relay) Reload() {

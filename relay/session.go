@@ -206,6 +206,14 @@ func (r *Relay) makeCode(w http.ResponseWriter, q *http.Request) *apiErr {
 	return nil
 }
 
+// LoginCode is a code for this machine's own token, for its user's terminal.
+func (r *Relay) LoginCode() CodeDoc {
+	if r.gate.local == nil {
+		return CodeDoc{}
+	}
+	return r.gate.codes.make(r.gate.local, time.Now())
+}
+
 // codes are those that were not used yet, on this relay.
 type codes struct {
 	mu   sync.Mutex

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cbcast/cbcast/internal/bus"
 	"github.com/cbcast/cbcast/internal/natsd"
+	"github.com/cbcast/cbcast/internal/subject"
 )
 
 const (
@@ -116,12 +117,15 @@ func (d *doctor) streams(ctx context.Context, b *bus.Bus, t bus.Topology) {
 // permissions tries what an edge and a relay do.
 func (d *doctor) permissions(ctx context.Context, b *bus.Bus) {
 	var may []string
-	for _, f := range b.Check(ctx, d.a.cfg.Edge.Tenant, 0) {
+	run := d.a.cfg.Edge.RunID
+	for _, f := range b.Check(ctx, d.a.cfg.Edge.Tenant, run, subject.Partition(run, d.a.partitions())) {
 		switch {
 		case f.Err == nil:
 			may = append(may, f.What)
+		case f.Optional && errors.Is(f.Err, bus.ErrDenied):
+			d.warn("permissions", "a run whose session is known before can have it: cbcast auth run --session", "an edge may not %s: %v", f.What, f.Err)
 		case f.Edge && errors.Is(f.Err, bus.ErrDenied):
-			d.fail("permissions", "allow it for this user; subjects.md lists the subjects", "an edge may not %s: %v", f.What, f.Err)
+			d.fail("permissions", "allow it for this user, or use credentials of cbcast auth (docs/security.md); one of a run needs its CBCAST_RUN_ID", "an edge may not %s: %v", f.What, f.Err)
 		case errors.Is(f.Err, bus.ErrDenied):
 			d.warn("permissions", "only a relay and the commands of cbcast need it", "may not %s: %v", f.What, f.Err)
 		case f.Edge:
@@ -220,7 +224,7 @@ func (d *doctor) relayAddr(ctx context.Context) (at string, sure bool) {
 	if strings.HasSuffix(addr, ":0") {
 		return "", false // any port: nobody can know
 	}
-	return "http://" + addr, false
+	return d.a.relayScheme() + addr, false
 }
 
 func (d *doctor) ask(ctx context.Context, method, url, token string) (int, error) {
@@ -232,7 +236,7 @@ func (d *doctor) ask(ctx context.Context, method, url, token string) (int, error
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	// Straight there: a proxy is no way to this machine.
-	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: d.a.relayTLS()}}).Do(req)
 	if err != nil {
 		return 0, err
 	}

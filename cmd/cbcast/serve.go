@@ -44,20 +44,24 @@ func (s *station) serveRelay(hub *natsd.Hub) error {
 		return err
 	}
 	defer b.Close()
+	r := relay.New(relay.Options{
+		Config: s.a.cfg.Relay, Bus: b, Token: string(token), Secret: secret, Partitions: s.a.partitions(), Log: s.log,
+	})
+	if err := r.Check(); err != nil {
+		return err
+	}
 	ln, err := s.listen(hub)
 	if err != nil {
 		return err
 	}
-	cfg := s.a.cfg.Relay
-	cfg.Addr = ln.Addr().String()
-	r := relay.New(relay.Options{Config: cfg, Bus: b, Token: string(token), Secret: secret, Partitions: s.a.partitions(), Log: s.log})
-	at := "http://" + ln.Addr().String()
+	at := s.a.relayScheme() + ln.Addr().String()
 	if hub != nil && hub.Owner() {
 		if err := hub.SetRelay(at); err != nil {
 			s.log.Warn("record the relay's address", "error", err)
 		}
 	}
 	s.mu.Lock()
+	s.relay = r
 	s.relayAt = at
 	s.mu.Unlock()
 	close(s.relayUp)
@@ -148,6 +152,25 @@ func (s *station) relayURL(ctx context.Context) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.relayAt, s.relayBad
+}
+
+// loginURL logs a browser in, where this process serves the relay.
+func (s *station) loginURL() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.relay == nil {
+		return ""
+	}
+	return s.relayAt + s.relay.LoginCode().Path
+}
+
+// reload has the relay read its tokens and certificates again.
+func (s *station) reload() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.relay != nil {
+		s.relay.Reload()
+	}
 }
 
 func (s *station) relayErr() error {

@@ -12,6 +12,7 @@ import (
 	"github.com/cbcast/cbcast/ingest"
 	"github.com/cbcast/cbcast/internal/bus"
 	"github.com/cbcast/cbcast/internal/natsd"
+	"github.com/cbcast/cbcast/relay"
 )
 
 const (
@@ -48,6 +49,7 @@ type station struct {
 
 	relayUp  chan struct{} // closed when the relay listens, or failed to
 	mu       sync.Mutex    // guards the rest
+	relay    *relay.Relay  // served by this process, nil until it is
 	relayAt  string
 	relayBad error
 }
@@ -116,6 +118,9 @@ func (s *station) connectFor(ctx, life context.Context) (*bus.Bus, error) {
 	}
 	cfg := s.a.cfg.Bus
 	cfg.Name = "cbcast"
+	if cfg.InboxPrefix != "" {
+		cfg.MaxAge = s.a.cfg.MaxAge // with narrow permissions it may not ask
+	}
 	if s.hub != nil {
 		cfg = bus.Config{Name: "cbcast", InProcess: lifetime{s.hub, life}, Nkey: s.hub.KeyFile()}
 	}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -60,8 +61,39 @@ func (a *app) up(ctx context.Context) error {
 		return err
 	}
 	fmt.Fprintf(a.io.out, "relay  %s\nnats   %s\nwrites need the token in %s\n", url, st.natsURL(), a.tokenFile())
+	if login := st.loginURL(); login != "" && terminal(a.io.out) {
+		fmt.Fprintf(a.io.out, "page   %s\n       logs a browser in, once, within 10 minutes; cbcast login makes another\n", login)
+	}
+	defer a.onHangup(ctx, st.reload)()
 	a.flushLoop(ctx, b, log)
 	return st.relayErr()
+}
+
+// onHangup calls fn at each SIGHUP, until the returned function is called. On a
+// terminal the signal means that it was closed, and ends the program as before.
+func (a *app) onHangup(ctx context.Context, fn func()) (stop func()) {
+	if a.io.in != nil && terminal(a.io.in) || signal.Ignored(syscall.SIGHUP) {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-hup:
+				fn()
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return func() {
+		signal.Stop(hup)
+		cancel()
+		wg.Wait()
+	}
 }
 
 // flushLoop ships what is left behind until ctx ends.
