@@ -1,7 +1,10 @@
 package relay_test
 
 import (
+	"os"
+	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -30,10 +33,13 @@ func apiRoots(g *generator) {
 		relay.SchemaList{},
 		relay.SessionDoc{},
 		relay.CodeDoc{},
+		relay.WorkflowView{},
 	} {
 		g.root(v, false)
 	}
-	for _, v := range []any{relay.CommandRequest{}, relay.OrderRequest{}, relay.AnswerRequest{}, relay.SessionRequest{}} {
+	for _, v := range []any{relay.CommandRequest{}, relay.OrderRequest{}, relay.AnswerRequest{}, relay.SessionRequest{},
+		relay.ResumeRequest{}, relay.CancelRequest{},
+	} {
 		g.root(v, true)
 	}
 	var forms []any
@@ -41,6 +47,29 @@ func apiRoots(g *generator) {
 		forms = append(forms, argsOf(g, name))
 	}
 	g.schemas["CommandRequest"].set("oneOf", forms)
+	workflowSchemas(g)
+}
+
+// workflowSchemas are those of the workflow event protocol, by their own names.
+func workflowSchemas(g *generator) {
+	files, err := filepath.Glob("../internal/workflow/schema/*.json")
+	if err != nil || len(files) == 0 {
+		g.t.Fatalf("%v %v", files, err)
+	}
+	other := regexp.MustCompile(`"\$ref": "([a-z_.]+)\.json(#/|")`)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		data = other.ReplaceAllFunc(data, func(m []byte) []byte {
+			part := other.FindSubmatch(m)
+			return []byte(`"$ref": "#/components/schemas/Workflow.` + string(part[1]) + strings.TrimPrefix(string(part[2]), "#"))
+		})
+		s := ordered(g.t, data)
+		s.keys = slices.DeleteFunc(s.keys, func(k string) bool { return k == "$schema" || k == "$id" })
+		g.schemas["Workflow."+strings.TrimSuffix(filepath.Base(file), ".json")] = s
+	}
 }
 
 // argsNeeded are the arguments without which a command is none.
@@ -137,7 +166,9 @@ func words[T ~string](list []T) []string {
 }
 
 // requestMust are the fields that a request has.
-var requestMust = map[string]bool{"CommandRequest.name": true, "AnswerRequest.decision": true}
+var requestMust = map[string]bool{
+	"CommandRequest.name": true, "AnswerRequest.decision": true, "ResumeRequest.resumeToken": true, "ResumeRequest.action": true,
+}
 
 type more func(*object) *object
 
@@ -228,8 +259,12 @@ var fieldWords = map[string]more{
 	"Stalled.what":     oneOf("no_exit_after_end silent_turn open_ask stream_closed timeout max_idle"),
 	"AskClosed.reason": oneOf(askReasons), "AskClosed.by": oneOf("bus host policy"), "AskClosed.outcome": oneOf(askOutcomes),
 	"AutoDecided.decision": oneOf("allow deny"), "AutoDecided.cause": oneOf("rule timeout"),
-	"Lost.synthesised":     with("const", true),
-	"Lost.reason":          oneOf("presence_expired"),
-	"SessionNamed.session": notEmpty,
-	"CommandFact.command":  notEmpty,
+	"WorkflowView.status":        oneOf("created queued running awaiting_input cancelling completed failed cancelled"),
+	"WorkflowView.schemaVersion": with("const", "1.0"),
+	"WorkflowNode.status":        oneOf("queued running completed failed"),
+	"CancelRequest.id":           with("pattern", commandID),
+	"Lost.synthesised":           with("const", true),
+	"Lost.reason":                oneOf("presence_expired"),
+	"SessionNamed.session":       notEmpty,
+	"CommandFact.command":        notEmpty,
 }
