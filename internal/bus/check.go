@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -25,38 +23,47 @@ type Finding struct {
 	// Edge says that a wrapped agent needs it; without the others nobody commands
 	// or reads from here.
 	Edge bool
-	Err  error // nil: it can be done
+	// Optional says that an edge does without it: nothing is lost, something is not
+	// checked.
+	Optional bool
+	Err      error // nil: it can be done
 }
 
-// Check tries everything that an edge or a relay of the tenant does, for a run that
-// does not exist, and leaves nothing behind: each message that would be stored
+// Check tries everything that an edge or a relay of the tenant does, for run, or if
+// that is "" for one that does not exist, and leaves nothing behind: each message that would be stored
 // names a stream that it cannot be for, so that the stream refuses it. (A consumer
 // for commands is made, and deleted, or ends by itself after 5 s.) partition is that
 // of the events.
-func (b *Bus) Check(ctx context.Context, tenant string, partition int) []Finding {
-	run := "check-" + nuid.Next()
+func (b *Bus) Check(ctx context.Context, tenant, run string, partition int) []Finding {
+	if run == "" {
+		run = "check-" + nuid.Next()
+	}
 	ref := Ref{Tenant: tenant, Run: run, Partition: partition}
 	ev := subject.Event{Partition: partition, Tenant: tenant, Run: run, Kind: string(event.Life)}
+	lease := subject.Conversation{Tenant: tenant, Dialect: "check", Session: run, Host: "check"}
 	return []Finding{
-		{"publish events", true, b.mayPublish(ctx, ev.String())},
-		{"ask for the last event", true, b.try(ctx, func(ctx context.Context) error {
-			_, _, err := b.Last(ctx, ref)
+		{"publish events", true, false, b.mayPublish(ctx, ev.String())},
+		{"ask for the last event", true, false, b.try(ctx, func(ctx context.Context) error {
+			_, _, err := b.LastOwn(ctx, ref)
+			if errors.Is(err, ErrForeign) {
+				return nil
+			}
 			return err
 		})},
-		{"take commands", true, b.mayTake(ctx, ref)},
-		{"write the registry", true, b.mayPublish(ctx, kvRoot(subject.RunsBucket)+subject.Key(run))},
-		{"show presence", true, b.mayPublish(ctx, kvRoot(subject.PresenceBucket)+subject.Key(run))},
-		{"hold a session's lease", true, b.mayPublish(ctx, kvRoot(subject.SessionsBucket)+subject.Key(run))},
-		{"write control facts", true, b.mayPublish(ctx, subject.Control(tenant, run, subject.Liveness))},
-		{"read events", false, b.try(ctx, func(ctx context.Context) error {
+		{"take commands", true, false, b.mayTake(ctx, ref)},
+		{"write the registry", true, false, b.mayPublish(ctx, kvRoot(subject.RunsBucket)+subject.Key(run))},
+		{"show presence", true, false, b.mayPublish(ctx, kvRoot(subject.PresenceBucket)+subject.Key(run))},
+		{"hold any session's lease", true, true, b.mayPublish(ctx, kvRoot(subject.SessionsBucket)+lease.Key())},
+		{"say that it is back", true, false, b.mayPublish(ctx, subject.Control(tenant, run, subject.Liveness))},
+		{"read events", false, false, b.try(ctx, func(ctx context.Context) error {
 			_, err := b.direct(ctx, ref.stream(), getRequest{LastFor: ref.filter()})
 			return err
 		})},
-		{"read the registry", false, b.try(ctx, func(ctx context.Context) error {
+		{"read the registry", false, false, b.try(ctx, func(ctx context.Context) error {
 			_, err := b.Run(ctx, run)
 			return err
 		})},
-		{"send commands", false, b.mayPublish(ctx, subject.Command(tenant, run, "check"))},
+		{"send commands", false, false, b.mayPublish(ctx, subject.Command(tenant, run, "check"))},
 	}
 }
 
@@ -92,50 +99,23 @@ func (b *Bus) mayTake(ctx context.Context, ref Ref) error {
 		if err := l.nc.FlushWithContext(ctx); err != nil {
 			return asErr(ctx, err)
 		}
+		if err := b.denials.of(subject.Hint(ref.Tenant, ref.Run)); err != nil {
+			return err
+		}
 		w := commandReader{b: b, tenant: ref.Tenant, run: ref.Run, fn: func(Command) {}}
 		return w.catchUp(ctx, l)
 	})
 }
 
-// try runs fn for at most checkTimeout, and no longer than until the server
-// complains. That there is no such thing is an answer.
+// try runs fn for at most checkTimeout. That there is no such thing is an answer.
 func (b *Bus) try(ctx context.Context, fn func(context.Context) error) error {
-	b.mu.Lock()
-	b.err = nil
-	b.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	var wg sync.WaitGroup
-	wg.Go(func() { // ends with ctx
-		t := time.NewTicker(10 * time.Millisecond)
-		defer t.Stop()
-		for ctx.Err() == nil && b.denied() == nil {
-			select {
-			case <-t.C:
-			case <-ctx.Done():
-			}
-		}
-		cancel()
-	})
 	err := fn(ctx)
-	cancel()
-	wg.Wait()
-	if denied := b.denied(); denied != nil {
-		return denied
-	}
 	if errors.Is(err, ErrNotFound) {
 		return nil
 	}
 	return err
-}
-
-// denied is what the server has said about permissions since [Bus.try] began.
-func (b *Bus) denied() error {
-	said := b.Err()
-	if said == nil || !strings.Contains(strings.ToLower(said.Error()), "permissions violation") {
-		return nil
-	}
-	return fmt.Errorf("%w: %s", ErrDenied, strings.TrimPrefix(said.Error(), "nats: "))
 }
 
 // Clock returns how far the server's clock is ahead of this machine's, give or take

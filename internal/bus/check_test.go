@@ -16,7 +16,7 @@ import (
 // What Check says is true, and nothing of what it tried stays.
 func TestCheckLeavesNothing(t *testing.T) {
 	b := open(t, serve(t, natsd.Options{DontListen: true}))
-	for _, f := range b.Check(t.Context(), "acme", 0) {
+	for _, f := range b.Check(t.Context(), "acme", "", 0) {
 		if f.Err != nil {
 			t.Errorf("%s: %v", f.What, f.Err)
 		}
@@ -38,7 +38,7 @@ func TestCheckLeavesNothing(t *testing.T) {
 // Without streams everything says so, and says it soon.
 func TestCheckWithoutStreams(t *testing.T) {
 	b := connect(t, bus.Config{InProcess: serve(t, natsd.Options{DontListen: true})})
-	for _, f := range b.Check(t.Context(), "acme", 0) {
+	for _, f := range b.Check(t.Context(), "acme", "", 0) {
 		if !errors.Is(f.Err, bus.ErrUnavailable) {
 			t.Errorf("%s: %v, want unavailable", f.What, f.Err)
 		}
@@ -53,7 +53,7 @@ func TestCheckPermissions(t *testing.T) {
 			{Username: "all", Password: "x"},
 			{Username: "edge", Password: "x", Permissions: &server.Permissions{
 				Publish: &server.SubjectPermission{Allow: []string{
-					"cbc.ev.*.acme.>", "$KV.presence.*", "$JS.API.STREAM.MSG.GET.EV_0", "$JS.API.STREAM.INFO.EV_0",
+					"cbc.ev.*.acme.>", "$KV.presence.*", "$JS.API.DIRECT.GET.EV_0.cbc.ev.0.acme.*.>", "$JS.API.STREAM.INFO.EV_0",
 				}},
 				Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
 			}},
@@ -71,14 +71,18 @@ func TestCheckPermissions(t *testing.T) {
 
 	b := connect(t, bus.Config{URL: ns.ClientURL(), User: "edge", Password: "x"})
 	got := map[string]string{}
-	for _, f := range b.Check(t.Context(), "acme", 0) {
+	for _, f := range b.Check(t.Context(), "acme", "", 0) {
 		switch {
 		case f.Err == nil:
 			got[f.What] = "can"
 		case errors.Is(f.Err, bus.ErrDenied):
 			got[f.What] = "denied"
-			if strings.Contains(f.Err.Error(), "password") {
-				t.Errorf("%v", f.Err)
+			_, subj, named := strings.Cut(f.Err.Error(), "ish to ") // publish to
+			if !named && f.What == "take commands" {
+				_, subj, named = strings.Cut(f.Err.Error(), "subscribe to ")
+			}
+			if !named || !strings.HasPrefix(subj, "cbc.") && !strings.HasPrefix(subj, "$") || strings.Contains(f.Err.Error(), "password") {
+				t.Errorf("%s names no subject: %v", f.What, f.Err)
 			}
 		default:
 			got[f.What] = f.Err.Error()
@@ -86,7 +90,7 @@ func TestCheckPermissions(t *testing.T) {
 	}
 	want := map[string]string{
 		"publish events": "can", "ask for the last event": "can", "show presence": "can",
-		"take commands": "denied", "write the registry": "denied", "hold a session's lease": "denied", "write control facts": "denied",
+		"take commands": "denied", "write the registry": "denied", "hold any session's lease": "denied", "say that it is back": "denied",
 		"read events": "denied", "read the registry": "denied", "send commands": "denied",
 	}
 	if d := cmp.Diff(want, got); d != "" {

@@ -173,7 +173,7 @@ func (b *Bus) streamState(ctx context.Context, stream string) (*jetstream.Stream
 	for tries := 1; ; tries++ {
 		info, err := b.streamInfo(ctx, stream)
 		var answered *apiError
-		if err == nil || errors.As(err, &answered) || !errors.Is(err, ErrUnavailable) || tries == stateTries {
+		if err == nil || errors.As(err, &answered) || !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrDenied) || tries == stateTries {
 			return info, err
 		}
 		b.log.Debug("stream's state not known, asking again", "stream", stream, "error", err)
