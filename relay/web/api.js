@@ -30,7 +30,7 @@ async function call(method, path, body, signal) {
   try {
     response = await fetch(path, {
       method, signal, cache: "no-store", credentials: "same-origin", redirect: "error",
-      headers: { Accept: "application/json", ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
+      headers: { Accept: "application/json", ...(method === "GET" ? {} : { "Content-Type": "application/json" }) },
       body: body === undefined ? undefined : JSON.stringify(body),
     });
   } catch (cause) {

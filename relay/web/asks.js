@@ -28,7 +28,7 @@ export class Asks {
     this.open.show(open);
     this.closed.show(past);
     const waiting = open.filter((a) => a.state === "open" && !a.decided).length;
-    text(this.title, waiting ? `${count(waiting, "question")} for a person` : open.length ? "Answered, on its way" : "Asks");
+    text(this.title, waiting ? `Waiting for a person: ${whatFor(open)}` : open.length ? "Answered, on its way" : "Asks");
     text(this.count, `${count(past.length, "ask")} before`);
     this.history.hidden = past.length === 0;
     this.node.hidden = open.length === 0 && past.length === 0;
@@ -49,6 +49,13 @@ export class Asks {
   }
 }
 
+// whatFor counts what is asked: 2 approvals, 1 question
+function whatFor(open) {
+  const undecided = open.filter((a) => a.state === "open" && !a.decided);
+  const approvals = undecided.filter((a) => a.class === "approval").length;
+  return [approvals && count(approvals, "approval"), undecided.length > approvals && count(undecided.length - approvals, "question")].filter(Boolean).join(", ");
+}
+
 const kinds = {
   permission: "wants to use", plan: "has a plan", question: "asks", elicitation: "asks for", command: "wants to run",
   file_change: "wants to change files", permissions: "wants more permissions",
@@ -63,7 +70,7 @@ class AskCard {
       ask.task ? el("span.dim", {}, "in " + line(asks.taskName(ask.task), 60)) : "", this.waited);
     this.fate = el("p.fate", { role: "status" });
     this.trouble = el("p.trouble", { role: "alert" });
-    this.form = el("form", { onsubmit: (e) => e.preventDefault() });
+    this.form = el("form", { onsubmit: (e) => e.preventDefault(), oninput: () => text(this.trouble, "") });
     this.node = el("article.ask.card", { id: "ask-" + ask.id, "aria-label": `ask ${line(ask.id, 20)}` }, this.head, el("div.ask-body", {}, ...whatIsAsked(ask)), this.form, this.fate, this.trouble);
     this.build();
   }

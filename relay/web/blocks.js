@@ -134,6 +134,15 @@ export class Builder {
     this.orphans.set(call, this.add("tool", { call, name: "result of an earlier call", input: undefined, output, state: failed ? "failed" : "done", orphan: true }, by));
   }
 
+  // noMore says of every call without a result that none will come.
+  noMore() {
+    for (const t of this.tools.values()) {
+      if (t.state !== "running") continue;
+      t.state = "none";
+      this.changed(t);
+    }
+  }
+
   // toolOutput appends what a tool says while it runs.
   toolOutput(call, s) {
     const b = this.tools.get(call);

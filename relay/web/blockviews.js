@@ -69,7 +69,7 @@ export class BlockView {
   }
 
   show_tool(b) {
-    const [shape, label] = { running: ["◐", "running"], done: ["✓", "done"], failed: ["✕", "failed"] }[b.state] ?? ["·", b.state];
+    const [shape, label] = { running: ["◐", "running"], done: ["✓", "done"], failed: ["✕", "failed"], none: ["·", "no result came"] }[b.state] ?? ["·", b.state];
     text(this.mark, shape);
     set(this.mark, "aria-label", label);
     set(this.mark, "class", "mark " + b.state);
@@ -88,7 +88,7 @@ export class BlockView {
     if (b.input !== undefined) parts.push(el("h4", {}, "input"), diffOf(b.input) ?? longText(pretty(b.input)));
     if (b.output) parts.push(el("h4", {}, b.state === "running" ? "output so far" : "result"), longText(b.output));
     else if (b.state === "running") parts.push(el("p.dim", {}, "No result yet."));
-    else parts.push(el("p.dim", {}, "The result is empty."));
+    else parts.push(el("p.dim", {}, b.state === "none" ? "No result came." : "The result is empty."));
     this.inside.replaceChildren(...parts);
   }
 

@@ -161,7 +161,8 @@ class CommandRow {
   }
 
   update(c) {
-    text(this.name, words(c.name));
+    const ask = c.name === "answer" ? /-(a\d+)-\d+$/.exec(c.id)?.[1] ?? "" : "";
+    text(this.name, `${words(c.name)} ${ask}`.trim());
     text(this.state, words(c.state === "sent_not_acked" ? "written, no answer of the agent yet" : c.state));
     set(this.node, "data-command", c.id);
     set(this.node, "class", "command " + (final.has(c.state) ? "final f-" + c.state : "open"));

@@ -18,6 +18,7 @@ export function fact(b, e) {
       return;
     case "exited":
       b.settle();
+      b.noMore();
       b.note(d.code === 0 ? "life" : "warn", "the agent has left", exit(d));
       return;
     case "gap":
@@ -42,7 +43,7 @@ export function fact(b, e) {
       if (d.ask) b.ask(d.ask, { state: d.error ? "open" : "answered", decision: d.decision, by_: "policy", rule: d.rule, trouble: d.error, tool: d.tool });
       return;
     case "command":
-      b.command(d.command, d.name, { fact: d.fact, reason: d.reason, seq: e.seq, at: e.at });
+      if (d.name !== "answer") b.command(d.command, d.name, { fact: d.fact, reason: d.reason, seq: e.seq, at: e.at }); // of an answer its ask tells
       return;
     case "lost":
       b.add("gap", { text: "No word from the edge: the run is lost, its verdict provisional." });

@@ -12,6 +12,7 @@ import { Tasks } from "./tasks.js";
 import { Asks } from "./asks.js";
 import { Commands } from "./commands.js";
 import { RunHead } from "./runhead.js";
+import { count, number } from "./format.js";
 
 const tail = 400; // events that are read at first, from the end
 const soonest = 350; // ms between two readings of the state, at least
@@ -183,13 +184,17 @@ export class RunPage {
   }
 
   showAlerts() {
-    const { state, alive } = this.doc;
+    const { state, alive, first } = this.doc;
     const over = Boolean(state.exit);
     this.lost = state.state === "lost";
     this.warn("lost", this.lost ? "bad" : "", "Lost", `No word from the edge${state.lost?.reason ? ` (${String(state.lost.reason).replaceAll("_", " ")})` : ""}: its machine may be gone. The verdict is provisional; it changes if the edge or its spool speaks again.`);
     this.warn("edge", !over && !this.lost && alive === false ? "warn" : "", "Away", "The run's edge gives no sign of life. Commands and answers wait for it.");
-    const missing = state.counts?.gap_frames ?? 0;
-    this.warn("gap", missing || state.counts?.missing ? "warn" : "", "Gap", missing ? `${missing} lines of the agent are on no event; what is shown and judged here lacks them.` : "Some events of this run are no longer kept; what is shown here lacks them.");
+    const gaps = [
+      first > 1 && `Events 1 to ${number(first - 1)} are no longer kept.`,
+      state.counts?.gap_frames > 0 && `${count(state.counts.gap_frames, "line")} of the agent never became events.`,
+      first <= 1 && state.counts?.missing > 0 && `${count(state.counts.missing, "event")} could not be read.`,
+    ].filter(Boolean);
+    this.warn("gap", gaps.length ? "warn" : "", "Gap", `${gaps.join(" ")} What is shown and judged here lacks them.`);
     this.warn("resume", state.waits_for_resume ? "warn" : "", "Ended on a question", "Nobody could answer it in this run. “cbcast asks” shows it, and “cbcast answer” prints the command that goes on with the session.");
   }
 

@@ -12,7 +12,6 @@ export class RunFeed {
       tell: (e) => this.take(e),
       status: (c) => {
         if (c.state === "connecting" || c.state === "away") this.told.clear();
-        if (c.state === "missing") return this.poll(status);
         this.trouble = { missing: "The relay has no list.", refused: "Your token may not read." }[c.state] ?? "";
         status(c);
         changed();
@@ -22,23 +21,6 @@ export class RunFeed {
 
   close() {
     this.stream.close();
-    this.closed = true;
-    clearTimeout(this.timer);
-  }
-
-  async poll(status) {
-    try {
-      const doc = await api.get(`/v1/runs?limit=${most}`);
-      this.runs = new Map(doc.runs.map((r) => [r.run, r]));
-      this.next = doc.next ?? "";
-      this.loaded = true;
-      status({ state: "live", silent: 0 });
-    } catch (e) {
-      status({ state: e.status === 401 ? "refused" : "away", silent: 0 });
-    }
-    if (this.closed) return;
-    this.changed();
-    this.timer = setTimeout(() => this.poll(status), 2000);
   }
 
   list() {

@@ -22,7 +22,7 @@ export class RunHead {
   show(doc) {
     const { info, state, alive } = doc;
     this.doc = doc;
-    this.title = line(info.name, 120) || labelsOf(info.labels)[0] || "run " + shortID(state.run);
+    this.title = line(info.name, 120) || workflowOf(state) || labelsOf(info.labels)[0] || "run " + shortID(state.run);
     text(this.h1, this.title);
     this.badges.replaceChildren(...[stateBadge(state.state, alive), verdictBadge(state.verdict?.verdict, state.provisional)].filter(Boolean));
     const u = state.usage ?? {};
@@ -35,8 +35,8 @@ export class RunHead {
   }
 
   tick() {
-    const { state } = this.doc;
-    const from = when(state.started_at);
+    const { info, state } = this.doc;
+    const from = when(state.started_at ?? info.started);
     const end = when(state.ended_at ?? state.lost?.at);
     text(this.took, Number.isNaN(from) ? "not started" : duration((Number.isNaN(end) ? api.now() : end) - from));
   }
@@ -55,6 +55,12 @@ export class RunHead {
     const ci = jobLink(info.labels);
     this.table.replaceChildren(...rows.flatMap(([k, v]) => [el("dt", {}, k), el("dd", {}, visible(String(v)).slice(0, 600))]), ...(ci ? [el("dt", {}, "CI job"), el("dd", {}, ci)] : []));
   }
+}
+
+// workflowOf names a run by its first workflow, where it has one.
+function workflowOf(s) {
+  const t = (s.tasks ?? []).find((t) => t.type === "local_workflow" && (t.label || t.name));
+  return t ? line(t.label || t.name, 100) : "";
 }
 
 const state = (id) => (id ? line(id, 80) : "");

@@ -29,9 +29,15 @@ export function schemaForm(id, input) {
   };
 }
 
+const numeric = (v) => (typeof v === "number" ? v : undefined);
+
+// plain is a suggested text that is what it looks like; any other is shown, and not filled in.
+const plain = (s) => typeof s === "string" && visible(s) === s;
+
 function field(id, name, p, required) {
   const label = line(typeof p.title === "string" ? p.title : name, 120);
-  const help = typeof p.description === "string" ? el("span.dim", {}, visible(p.description)) : "";
+  const odd = typeof p.default === "string" && !plain(p.default) ? ` Suggested: ${visible(p.default)}` : "";
+  const help = typeof p.description === "string" || odd ? el("span.dim", {}, visible(p.description ?? "") + odd) : "";
   const wrap = (control) => el("div.field", {}, el("label", { for: id }, label, required ? el("span.must", { title: "needed" }, " *") : ""), control, help);
   const missing = { trouble: `“${label}” is needed.` };
 
@@ -56,7 +62,7 @@ function field(id, name, p, required) {
     return { name, node: el("div.field", {}, el("label.option", { for: id }, box, label), help), value: () => ({ value: box.checked }) };
   }
   if (p.type === "number" || p.type === "integer") {
-    const input = el("input", { type: "number", id, step: p.type === "integer" ? "1" : "any", min: p.minimum, max: p.maximum, value: p.default });
+    const input = el("input", { type: "number", id, step: p.type === "integer" ? "1" : "any", min: numeric(p.minimum), max: numeric(p.maximum), value: numeric(p.default) });
     return { name, node: wrap(input), value: () => {
       if (input.value.trim() === "") return required ? missing : {};
       const n = Number(input.value);
@@ -64,7 +70,7 @@ function field(id, name, p, required) {
     } };
   }
   const types = { email: "email", uri: "url", date: "date" };
-  const input = el("input", { type: types[p.format] ?? "text", id, maxlength: p.maxLength, value: typeof p.default === "string" ? p.default : undefined, autocomplete: "off" });
+  const input = el("input", { type: types[p.format] ?? "text", id, maxlength: p.maxLength, value: plain(p.default) ? p.default : undefined, autocomplete: "off" });
   return { name, node: wrap(input), value: () => {
     if (input.value === "") return required ? missing : {};
     return input.checkValidity() ? { value: input.value } : { trouble: `“${label}”: ${input.validationMessage}` };

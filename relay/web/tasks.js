@@ -49,7 +49,8 @@ class TaskRow {
     const from = when(t.started_at);
     const to = t.ended_at ? when(t.ended_at) : openTask(t) ? api.now() : NaN;
     const agents = t.agents ?? [];
-    text(this.sub, [line(t.type ?? "", 40), agents.length ? `${agents.filter((a) => a.state === "done").length}/${count(agents.length, "agent")} done` : "", duration(to - from),
+    const failed = agents.filter((a) => a.state === "error").length;
+    text(this.sub, [words(t.type ?? ""), agents.length ? `${agents.filter((a) => a.state === "done").length}/${count(agents.length, "agent")} done${failed ? `, ${failed} failed` : ""}` : "", duration(to - from),
       t.usage?.total_tokens ? compact(t.usage.total_tokens) + " tokens" : "", line(t.error || t.summary || "", 200)].filter(Boolean).join(" · "));
     this.stop.hidden = !openTask(t);
     this.stop.disabled = !this.tasks.commands.canStop;

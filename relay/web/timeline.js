@@ -11,8 +11,9 @@ const many = 36; // rows, from where on they are drawn lower
 export class Timeline {
   constructor() {
     this.picture = svg("svg.picture", { role: "list", "aria-label": "Timeline" });
-    this.frame = el("div.timeline-frame", {}, this.picture);
-    this.detail = el("div.detail", { role: "status" });
+    this.axis = svg("svg.axis", { "aria-hidden": "true", height: axis });
+    this.frame = el("div.timeline-frame", {}, this.axis, this.picture);
+    this.detail = el("div.detail", { role: "status" }, el("span.dim", {}, "Point at a row, or walk the rows with ↑ and ↓, to read what it is."));
     this.summary = el("span.dim");
     this.node = el("section.card.timeline", { "aria-labelledby": "timeline-title", hidden: true },
       el("div.card-head", {}, el("h2", { id: "timeline-title" }, "Timeline"), this.summary), this.frame, this.detail);
@@ -37,8 +38,11 @@ export class Timeline {
     this.node.hidden = this.list.length === 0;
     this.live = !state.exit && !state.lost;
     const agents = this.list.filter((r) => r.kind === "agent");
-    const by = Map.groupBy?.(agents, (r) => r.look) ?? new Map();
-    text(this.summary, agents.length ? [count(agents.length, "agent"), ...["run", "done", "bad"].filter((k) => by.has(k)).map((k) => `${by.get(k).length} ${{ run: "running", done: "done", bad: "failed" }[k]}`)].join(" · ") : "");
+    const of = (word, k) => {
+      const n = agents.filter((r) => r.look.split(" ").includes(k)).length;
+      return n ? `${n} ${word}` : "";
+    };
+    text(this.summary, agents.length ? [count(agents.length, "agent"), of("running", "run"), of("done", "done"), of("failed", "bad")].filter(Boolean).join(" · ") : "");
     this.draw();
   }
 
@@ -51,7 +55,7 @@ export class Timeline {
     const right = 10;
     const scale = (t) => label + ((t - span.from) / (span.to - span.from)) * (width - label - right);
     const low = this.list.length > many;
-    let y = axis;
+    let y = 0;
     const views = new Map();
     for (const r of this.list) {
       const v = this.rows.get(r.key) ?? new Row(this);
@@ -80,14 +84,18 @@ export class Timeline {
   drawAxis(span, scale, bottom, now, label) {
     const step = stepOf(span.to - span.from, (scale(span.to) - label) / 90);
     const parts = [];
+    const ticks = [];
     for (let t = 0; span.from + t <= span.to; t += step) {
       const x = Math.round(scale(span.from + t)) + 0.5;
-      parts.push(svg("line.grid", { x1: x, x2: x, y1: axis - 6, y2: bottom }), svg("text.tick", { x: x + 3, y: 12 }, t === 0 ? clockTime(span.from) : "+" + duration(t)));
+      parts.push(svg("line.grid", { x1: x, x2: x, y1: 0, y2: bottom }));
+      ticks.push(svg("text.tick", { x: x + 3, y: 13 }, t === 0 ? clockTime(span.from) : "+" + duration(t)));
     }
     if (!Number.isNaN(now)) {
       const x = scale(now);
-      parts.push(svg("line.now", { x1: x, x2: x, y1: axis - 6, y2: bottom }));
+      parts.push(svg("line.now", { x1: x, x2: x, y1: 0, y2: bottom }));
     }
+    set(this.axis, "width", scale(span.to) + 10);
+    this.axis.replaceChildren(...ticks);
     this.back.replaceChildren(...parts);
   }
 
@@ -122,7 +130,7 @@ class Row {
 
   draw(r, { y, h, label, width, scale, now, low, right }) {
     this.row = r;
-    set(this.node, "class", `row k-${r.kind} l-${r.look}${low && r.kind === "agent" ? " low" : ""}`);
+    set(this.node, "class", `row k-${r.kind} ${r.look.split(" ").map((l) => "l-" + l).join(" ")}${low && r.kind === "agent" ? " low" : ""}`);
     set(this.node, "aria-label", [r.name, ...r.facts(now).map((f) => f.join(" "))].join(", "));
     set(this.node, "transform", `translate(0 ${y})`);
     set(this.hit, "width", width);
