@@ -180,8 +180,15 @@ func mapAll(t testing.TB, id workflow.ID, events []*event.Event) ([]workflow.Env
 			if err := c.add(v, e.Seq); err != nil {
 				t.Fatalf("%s, event %d %s: %v", id, e.Seq, e.Type, err)
 			}
+			key := string(v.Event) + v.NodeRunID + string(v.Data)
+			if passed[key] {
+				continue // the rest of it is the checker's
+			}
 			if err := validate(schema, v); err != nil {
 				t.Fatalf("%s, event %d: %v\n%s", id, e.Seq, err, v.AppendJSON(nil))
+			}
+			if len(passed) < maxPassed {
+				passed[key] = true
 			}
 		}
 		all = append(all, out...)
@@ -194,6 +201,12 @@ func mapAll(t testing.TB, id workflow.ID, events []*event.Event) ([]workflow.Env
 	}
 	return all, nil
 }
+
+// passed are data that have passed the schema. Tests of this package run one after
+// the other.
+var passed = map[string]bool{}
+
+const maxPassed = 20_000
 
 func token(ask string) string { return "token-of-" + ask }
 

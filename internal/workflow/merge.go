@@ -135,32 +135,36 @@ func (m *Merged) After(seq uint64) (e Envelope, ok bool) {
 	return e, true
 }
 
-// cutDelta cuts the data of a delta around the text of its member "delta". The text
-// stays escaped: halves of a surrogate pair that came in two deltas are one
-// character again when they are joined.
+// cutDelta cuts the data of a delta, {"channel":"…","delta":"…"} and nothing else,
+// around its text. The text stays escaped: halves of a surrogate pair that came in two
+// deltas are one character again when they are joined.
 func cutDelta(data json.RawMessage) (begin, text, rest []byte, ok bool) {
-	d := json.NewDecoder(bytes.NewReader(data))
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+	const channel, delta, end = `{"channel":"`, `","delta":"`, `"}`
+	named, ok := bytes.CutPrefix(data, []byte(channel))
+	if !ok {
 		return nil, nil, nil, false
 	}
-	for d.More() {
-		name, err := d.Token()
-		if err != nil {
-			return nil, nil, nil, false
-		}
-		var value json.RawMessage
-		if d.Decode(&value) != nil {
-			return nil, nil, nil, false
-		}
-		if name != "delta" {
-			continue
-		}
-		end := int(d.InputOffset())
-		start := end - len(value)
-		if len(value) < 2 || value[0] != '"' {
-			return nil, nil, nil, false
-		}
-		return data[:start+1], data[start+1 : end-1], data[end-1:], true
+	i := bytes.IndexByte(named, '"')
+	if i < 0 || !bytes.HasPrefix(named[i:], []byte(delta)) {
+		return nil, nil, nil, false
 	}
-	return nil, nil, nil, false
+	i += len(channel) + len(delta)
+	n := closing(data[i:])
+	if n < 0 || string(data[i+n:]) != end {
+		return nil, nil, nil, false
+	}
+	return data[:i], data[i : i+n], data[i+n:], true
+}
+
+// closing is where the JSON string ends that b is inside of, -1 without an end.
+func closing(b []byte) int {
+	for i := 0; i < len(b); i++ {
+		switch b[i] {
+		case '\\':
+			i++
+		case '"':
+			return i
+		}
+	}
+	return -1
 }

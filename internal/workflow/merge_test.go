@@ -43,6 +43,8 @@ func whole(list []workflow.Merged) (out []workflow.Envelope) {
 func TestMerge(t *testing.T) {
 	other := deltaOf(5, "a", "text", "")
 	other.Event, other.Data = workflow.NodeProgress, json.RawMessage(`{"delta":"no delta"}`)
+	more := deltaOf(4, "a", "text", "")
+	more.Data = json.RawMessage(`{"channel":"text","delta":"y","n":"1"}`)
 	bare := deltaOf(6, "a", "text", "")
 	bare.Data = json.RawMessage(`{"delta":7}`)
 	tests := []struct {
