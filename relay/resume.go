@@ -168,7 +168,7 @@ func (r *Relay) cancellable(q *http.Request, anew bool) *apiErr {
 		return aerr
 	}
 	defer r.lines.leave(l)
-	if anew && l.standing().end > 0 {
+	if anew && l.standing().over {
 		return fail(CodeEnded, "the task has ended; nothing was done")
 	}
 	return nil

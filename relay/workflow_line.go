@@ -37,7 +37,7 @@ type line struct {
 	due     time.Time // when what is open in merge goes out, zero where nothing is
 	head    uint64    // seq of the run's last event
 	last    uint64    // position of the last item
-	end     uint64    // seq of the last envelope there will ever be, 0 before it
+	over    bool      // nothing follows what there is
 	failed  bool      // the mapping ended at a frame that it cannot number
 	lost    *event.Event
 	told    heading
@@ -127,9 +127,9 @@ func (l *line) take(e *event.Event, _ bool) {
 		l.r.log.Error("workflow mapping ends", "run", l.ref.Run, "seq", e.Seq, "error", err)
 		l.failed = true
 	}
-	if (over || l.failed) && l.end == 0 {
+	if (over || l.failed) && !l.over {
 		l.close()
-		l.end, added = max(l.m.last, 1), true
+		l.over, added = true, true
 	}
 	if added {
 		l.rouse()
@@ -209,7 +209,7 @@ func (l *line) control(e *event.Event) {
 type standing struct {
 	head   uint64 // seq of the run's last event
 	last   uint64 // position of the last item
-	end    uint64 // seq of the last envelope there will ever be, 0 before it
+	over   bool   // nothing follows what there is
 	failed bool
 	known  bool // the run has what the id names
 	status string
@@ -220,8 +220,8 @@ type standing struct {
 func (l *line) standing() standing {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := standing{head: l.head, last: l.last, end: l.end, failed: l.failed, status: l.view.status, told: l.told}
-	if l.end == 0 {
+	s := standing{head: l.head, last: l.last, over: l.over, failed: l.failed, status: l.view.status, told: l.told}
+	if !l.over {
 		s.lost = l.lost
 	}
 	if s.lost != nil {
@@ -334,7 +334,7 @@ const (
 	// maxLines bounds the workflow streams that are mapped at once, and idleLines
 	// those kept without a client, for the next one. One holds Config.QueueBytes and
 	// the fold of its run.
-	maxLines, idleLines = 1024, 64
+	maxLines, idleLines = 1024, 32
 )
 
 type lineKey struct{ tenant, id string }
@@ -346,6 +346,8 @@ type lines struct {
 	mu   sync.Mutex // guards the rest
 	all  map[lineKey]*line
 	uses uint64 // counts the uses of lines, to find the oldest
+
+	parked []parked // the oldest first
 
 	// Whoever is behind what a line holds maps for itself while it has one of
 	// these; waiting counts who would.

@@ -41,7 +41,7 @@ func (r *Relay) pageWorkflow(w http.ResponseWriter, q *http.Request) *apiErr {
 		p.extra(st.told.gap(resetOf(pos, last), extraSeq(pos, &p.extras), time.Now().UTC()))
 		p.next = 0
 	}
-	if st.failed && p.next >= st.end {
+	if st.failed && p.next >= st.last {
 		return errUnmappable()
 	}
 	if aerr := p.read(ctx, r, l); aerr != nil {
@@ -85,11 +85,16 @@ func (p *workflowPage) read(ctx context.Context, r *Relay, l *line) *apiErr {
 	case <-ctx.Done():
 		return fail(CodeUnavailable, "too many read long runs from their beginning; try again")
 	}
-	own := r.newReplay(l.ref, l.id, p.next)
+	own := g.unpark(l.key, p.next)
+	if own == nil {
+		own = r.newReplay(l.ref, l.id, p.next)
+	}
 	own.put = p.put
 	own.look = func(uint64) (bool, error) { return false, nil }
 	switch err := own.run(ctx, r.bus, l.ref); {
-	case errors.Is(err, errFull), errors.Is(err, errMapping):
+	case errors.Is(err, errFull):
+		g.park(l.key, p.next, own)
+	case errors.Is(err, errMapping):
 	case err != nil:
 		return r.busErr(err)
 	default:
@@ -134,8 +139,8 @@ func (p *workflowPage) end() {
 	switch {
 	case p.st.failed:
 		p.extra(p.st.told.unmappable(extraSeq(p.next, &p.extras), time.Now().UTC()))
-	case p.st.end > 0:
-		p.ended = p.next >= p.st.end
+	case p.st.over:
+		p.ended = p.next >= p.st.last
 	case p.st.lost != nil:
 		p.extra(p.st.told.lost(extraSeq(p.next, &p.extras), p.st.lost))
 	}

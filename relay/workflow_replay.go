@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -12,10 +13,10 @@ import (
 const (
 	// replays bounds the mappings of single clients at once: of those whose cursor is
 	// behind what the line holds. Each reads its run from the start.
-	replays = 16
+	replays = 64
 
-	// turnTime is how long one may take while others wait for theirs.
-	turnTime = 30 * time.Second
+	// turnTime is how long the client of one may take to read while others wait.
+	turnTime = 15 * time.Second
 
 	// replayAgain is how soon after one a client that falls behind again is cut.
 	replayAgain = 10 * time.Second
@@ -25,12 +26,14 @@ const (
 	lookEvery = 64
 )
 
-// A replay maps a run for one client, from the first kept event.
+// A replay maps a run for one client, from the first kept event. After an error of put
+// it can go on: nothing is lost.
 type replay struct {
 	m     *mapping
 	merge workflow.Merger
-	pos   uint64 // what is behind it is wanted
-	n     int    // events since the last look
+	pos   uint64  // what is behind it is wanted
+	queue []entry // to be put
+	n     int     // events since the last look
 
 	put  func(*entry) error
 	look func(last uint64) (stop bool, err error) // last is how far everything is put
@@ -42,6 +45,9 @@ func (r *Relay) newReplay(ref bus.Ref, id workflow.ID, pos uint64) *replay {
 
 // run puts what is behind pos, in order, until the bus has no more or look says stop.
 func (p *replay) run(ctx context.Context, b *bus.Bus, ref bus.Ref) error {
+	if err := p.drain(); err != nil {
+		return err
+	}
 	for {
 		before := p.m.head
 		for e, err := range b.History(ctx, ref, p.m.behind()) {
@@ -53,7 +59,7 @@ func (p *replay) run(ctx context.Context, b *bus.Bus, ref bus.Ref) error {
 				return perr
 			}
 			if err != nil {
-				return errors.Join(errMapping, p.flush())
+				return cmp.Or(p.flush(), errMapping)
 			}
 			if p.n++; p.n%lookEvery == 0 {
 				if stop, err := p.look(p.m.last); err != nil || stop {
@@ -75,32 +81,37 @@ var errMapping = errors.New("frame has too many envelopes")
 
 func (p *replay) items(items []item) error {
 	for _, it := range items {
-		if it.pos <= p.pos {
-			continue
-		}
-		if it.hole {
-			if err := errors.Join(p.flush(), p.put(&entry{last: it.pos, hole: true})); err != nil {
-				return err
-			}
-			continue
-		}
-		for _, m := range p.merge.Add(it.env) {
-			e := newEntry(m)
-			if err := p.put(&e); err != nil {
-				return err
-			}
+		switch {
+		case it.pos <= p.pos:
+		case it.hole:
+			p.add(p.merge.Flush())
+			p.queue = append(p.queue, entry{last: it.pos, hole: true})
+		default:
+			p.add(p.merge.Add(it.env))
 		}
 	}
-	return nil
+	return p.drain()
+}
+
+func (p *replay) add(list []workflow.Merged) {
+	for _, m := range list {
+		p.queue = append(p.queue, newEntry(m))
+	}
 }
 
 func (p *replay) flush() error {
-	for _, m := range p.merge.Flush() {
-		e := newEntry(m)
-		if err := p.put(&e); err != nil {
+	p.add(p.merge.Flush())
+	return p.drain()
+}
+
+func (p *replay) drain() error {
+	for len(p.queue) > 0 {
+		if err := p.put(&p.queue[0]); err != nil {
 			return err
 		}
+		p.queue = p.queue[1:]
 	}
+	p.queue = nil
 	return nil
 }
 
@@ -124,22 +135,27 @@ func (s *watcher) turn(ctx, bg context.Context) error {
 var errStopped = errors.New("nobody to go on for")
 
 // replay sends what is behind the cursor up to where the line goes on. Who takes
-// longer than [turnTime] while others wait is cut, and comes back with its cursor.
+// longer than [turnTime] to read that while others wait is cut, and comes back with
+// its cursor.
 func (s *watcher) replay(ctx, bg context.Context) error {
 	if err := s.turn(ctx, bg); err != nil {
 		return err
 	}
 	g := s.r.lines
 	defer func() { g.turns <- struct{}{} }()
-	began := time.Now()
+	var reading time.Duration
 	for failed := 0; ; failed++ {
 		p := s.r.newReplay(s.ref, s.line.id, s.pos)
-		p.put = func(e *entry) error { return s.put(e, s.line.standing()) }
+		p.put = func(e *entry) error {
+			began := time.Now()
+			defer func() { reading += time.Since(began) }()
+			return s.put(e, s.line.standing())
+		}
 		p.look = func(last uint64) (bool, error) {
 			switch {
 			case s.ends():
 				return true, errors.Join(errNoBytes, errRelay)
-			case g.waiting.Load() > 0 && time.Since(began) > turnTime:
+			case g.waiting.Load() > 0 && reading > turnTime:
 				return true, errors.Join(errNoBytes, errTurn)
 			}
 			return s.line.holds(last), nil

@@ -62,9 +62,9 @@ func (r *Relay) streamWorkflow(w http.ResponseWriter, q *http.Request) *apiErr {
 	h := w.Header()
 	h.Set(StatusHeader, st.status)
 	switch {
-	case st.failed && pos >= st.end:
+	case st.failed && pos >= st.last:
 		return errUnmappable()
-	case st.end > 0 && pos >= st.end && pos/span <= last, r.givenUp(st.lost) && pos >= st.last && pos/span <= last:
+	case (st.over || r.givenUp(st.lost)) && pos >= st.last && pos/span <= last:
 		h.Set("Cache-Control", "no-store")
 		w.WriteHeader(http.StatusNoContent)
 		return nil
@@ -145,7 +145,7 @@ func (s *watcher) follow(ctx, bg context.Context) error {
 			}
 			continue
 		}
-		if p.end > 0 && p.due.IsZero() {
+		if p.over && p.due.IsZero() {
 			if p.failed {
 				env := p.told.unmappable(s.extra(), time.Now().UTC())
 				s.buf, _ = appendEnvelope(s.buf, &env, false)
