@@ -103,7 +103,7 @@ export class BlockView {
   }
 
   gap() {
-    this.node.append(el("strong", {}, "Gap. "), visible(this.block.text));
+    this.node.append(el("strong", {}, this.block.head ?? "Gap."), " " + visible(this.block.text));
   }
 
   turn() {

@@ -46,7 +46,7 @@ export function fact(b, e) {
       if (d.name !== "answer") b.command(d.command, d.name, { fact: d.fact, reason: d.reason, seq: e.seq, at: e.at }); // of an answer its ask tells
       return;
     case "lost":
-      b.add("gap", { text: "No word from the edge: the run is lost, its verdict provisional." });
+      b.add("gap", { head: "Lost.", text: "No word from the edge; the verdict is provisional." });
       return;
     case "resumed":
       b.note("life", "the edge or its spool spoke again");

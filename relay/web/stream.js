@@ -120,7 +120,7 @@ export class Stream {
   async pause() {
     const wait = Math.min(retryMax, this.retry * 2 ** Math.max(0, this.failed - 1)) * (0.75 + Math.random() / 2);
     this.retryAt = performance.now() + wait;
-    this.be("away", { retryAt: this.retryAt });
+    this.be(this.failed ? "away" : "connecting", { retryAt: this.retryAt });
     await new Promise((resolve) => {
       const t = setTimeout(resolve, wait);
       this.wake = () => (clearTimeout(t), resolve());

@@ -178,7 +178,7 @@ export function rowsOf(state) {
     const plan = t.phases ?? [];
     if (turns.length > 1 || plan.length > 0 || t.agents?.length || (state.tasks ?? []).length > 0) rows.push(turnRow(t, over));
     plan.forEach((p, i) => rows.push(stepRow(t, p, i)));
-    for (const a of t.agents ?? []) rows.push(agentRow(`turn ${t.n}`, a, {}, over));
+    for (const a of t.agents ?? []) rows.push(agentRow(`turn ${t.n}`, a, t, over));
   }
   for (const t of state.tasks ?? []) {
     rows.push(taskRow(t, over));
@@ -240,18 +240,23 @@ function phaseRow(t, title, i, agents) {
 }
 
 function agentRow(owner, a, task, over) {
-  const from = a.started_ms > 0 ? a.started_ms : NaN;
+  const odd = a.started_ms > 0 && !likely(a.started_ms, when(task.started_at));
+  const from = a.started_ms > 0 && !odd ? a.started_ms : NaN;
   const open = a.state === "start" || a.state === "progress";
   const shut = task.ended_at ? when(task.ended_at) : over;
   const to = a.ended_ms > 0 ? a.ended_ms : a.duration_ms > 0 && !open ? from + a.duration_ms : open ? shut : Number.isNaN(shut) ? from : shut;
   const tries = a.attempt > 1 ? `attempt ${a.attempt}` : "";
   return {
     key: `agent ${owner} ${a.key}`, kind: "agent", look: (a.cached ? "cached " : "") + look(a.state) + (tries ? " again" : ""), name: line(a.label || a.agent_id || a.key, 80), from, to,
-    after: [took(from, to) || (from > 0 ? "" : "not started"), tries, a.cached ? "cached" : "", look(a.state) === "bad" ? "failed" : a.state === "not_reported" ? "end not reported" : ""].filter(Boolean).join(" · "),
+    after: [took(from, to) || (from > 0 ? "" : odd ? "its clock is wrong" : "not started"), tries, a.cached ? "cached" : "", look(a.state) === "bad" ? "failed" : a.state === "not_reported" ? "end not reported" : ""].filter(Boolean).join(" · "),
     facts: (now) => pairs(["agent", words(a.state)], ["phase", line(a.phase ?? "", 80)], ["attempt", a.attempt > 1 ? a.attempt : ""], ["took", took(from, Number.isNaN(to) ? now : to)], ["model", line(a.model ?? "", 60)],
       ["tokens", a.tokens ? compact(a.tokens) : ""], ["tools", a.tool_calls || ""], ["last tool", line(a.last_tool ?? "", 60)], ["error", line(a.error ?? "", 300)], ["said", line(a.result_preview ?? "", 300)]),
   };
 }
+
+// likely reports whether an agent's own clock fits to the time of its task: one that is a week off would
+// press everything else into a line.
+const likely = (ms, started) => Number.isNaN(started) || Math.abs(ms - started) < 7 * 86_400_000;
 
 function askRow(a, over) {
   const from = when(a.opened_at);

@@ -96,10 +96,12 @@ func TestAsks(t *testing.T) {
 	b.sees(".past li", "allow by the policy")
 
 	// A form of an MCP server.
-	p.say(frame(obj{"type": "control_request", "request_id": "q5", "session_id": session, "request": obj{"subtype": "elicitation", "mcp_server_name": "tickets", "message": "Which ticket?", "mode": "form",
+	p.say(frame(obj{"type": "control_request", "request_id": "q5", "session_id": session, "request": obj{
+		"subtype": "elicitation", "mcp_server_name": "tickets", "message": "Which ticket?", "mode": "form",
 		"requested_schema": obj{"type": "object", "required": []any{"title"}, "properties": obj{
 			"title": obj{"type": "string", "title": "Title"}, "points": obj{"type": "integer", "minimum": 1}, "urgent": obj{"type": "boolean"}, "kind": obj{"type": "string", "enum": []any{"bug", "chore"}},
-		}}}}))
+		}},
+	}}))
 	b.sees(".ask.card", "Which ticket?")
 	b.press(".ask button", "Send")
 	b.sees(".ask .trouble", "is needed")

@@ -51,8 +51,10 @@ func delta(s string) string {
 }
 
 func done(s string) string {
-	return frame(obj{"type": "result", "subtype": "success", "is_error": false, "result": s, "session_id": session, "duration_ms": 4200, "total_cost_usd": 0.0123,
-		"usage": obj{"input_tokens": 1200, "output_tokens": 340}})
+	return frame(obj{
+		"type": "result", "subtype": "success", "is_error": false, "result": s, "session_id": session, "duration_ms": 4200, "total_cost_usd": 0.0123,
+		"usage": obj{"input_tokens": 1200, "output_tokens": 340},
+	})
 }
 
 // workflow is a snapshot of a task with phases and agents.
@@ -65,8 +67,10 @@ func workflow(task string, agents ...obj) string {
 		a["type"] = "workflow_agent"
 		list = append(list, a)
 	}
-	return frame(obj{"type": "system", "subtype": "task_progress", "task_id": task, "session_id": session, "workflow_progress": list,
-		"usage": obj{"total_tokens": 52_000, "tool_uses": 31, "duration_ms": 60_000}})
+	return frame(obj{
+		"type": "system", "subtype": "task_progress", "task_id": task, "session_id": session, "workflow_progress": list,
+		"usage": obj{"total_tokens": 52_000, "tool_uses": 31, "duration_ms": 60_000},
+	})
 }
 
 func taskStarted(task, name string) string {

@@ -48,7 +48,8 @@ func TestHostile(t *testing.T) {
 	p.say(ask("q1", "cz", evil[0], obj{"command": all, "old_string": evil[0], "new_string": evil[1], "file_path": evil[2]}),
 		ask("q2", "cy", "AskUserQuestion", obj{"questions": []any{obj{"question": evil[0], "header": evil[1], "multiSelect": true, "options": []any{obj{"label": evil[2], "description": evil[0]}, obj{"label": evil[5], "description": evil[6]}}}}}),
 		frame(obj{"type": "control_request", "request_id": "q3", "session_id": session, "request": obj{"subtype": "elicitation", "message": evil[0], "requested_schema": obj{
-			"type": "object", "properties": obj{"__proto__": obj{"type": "string"}, evil[0]: obj{"type": "string", "title": evil[1], "description": evil[5], "default": evil[2]}, "e": obj{"enum": []any{evil[0], evil[4]}}}}}}),
+			"type": "object", "properties": obj{"__proto__": obj{"type": "string"}, evil[0]: obj{"type": "string", "title": evil[1], "description": evil[5], "default": evil[2]}, "e": obj{"enum": []any{evil[0], evil[4]}}},
+		}}}),
 		assistant(words("the last word")))
 
 	b := s.open("/")

@@ -25,8 +25,10 @@ func TestLive(t *testing.T) {
 		var list []obj
 		for i := range n {
 			phase := []string{"Gather", "Review", "Write"}[min(2, i/24)]
-			a := obj{"index": i, "label": fmt.Sprintf("%s-%02d", map[string]string{"Gather": "read", "Review": "check", "Write": "draft"}[phase], i), "phaseIndex": min(2, i/24) + 1, "phaseTitle": phase,
-				"agentId": fmt.Sprint("a", i), "startedAt": start + int64(i*1200), "tokens": 900 + 37*i, "toolCalls": i % 7, "lastToolName": "Read", "model": "claude-haiku-4"}
+			a := obj{
+				"index": i, "label": fmt.Sprintf("%s-%02d", map[string]string{"Gather": "read", "Review": "check", "Write": "draft"}[phase], i), "phaseIndex": min(2, i/24) + 1, "phaseTitle": phase,
+				"agentId": fmt.Sprint("a", i), "startedAt": start + int64(i*1200), "tokens": 900 + 37*i, "toolCalls": i % 7, "lastToolName": "Read", "model": "claude-haiku-4",
+			}
 			switch {
 			case i%17 == 5:
 				a["state"], a["attempt"], a["error"], a["durationMs"] = "error", 3, "the model's API said 529 three times", 9000
