@@ -25,6 +25,7 @@ var mayImport = map[string][]string{
 	"internal/bus":      {"internal/event", "internal/subject"},
 	"internal/natsd":    {"internal/durable"},
 	"internal/natsauth": {"internal/subject"},
+	"internal/workflow": {"internal/event", "internal/dialect", "internal/run"},
 	"internal/segment":  {"internal/event", "internal/durable"},
 
 	"ingest/frame":  {},
@@ -37,7 +38,7 @@ var mayImport = map[string][]string{
 	},
 	"relay": {
 		"internal/event", "internal/subject", "internal/dialect", "internal/run", "internal/bus",
-		"internal/durable", "internal/segment",
+		"internal/durable", "internal/segment", "internal/workflow",
 	},
 	"consumers/notify":  {"internal/event", "internal/subject", "internal/dialect", "internal/run", "internal/bus"},
 	"consumers/metrics": {"internal/event", "internal/subject", "internal/dialect", "internal/run", "internal/bus"},
