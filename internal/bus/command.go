@@ -118,25 +118,41 @@ func (b *Bus) SendCommand(ctx context.Context, c Command) (duplicate bool, err e
 	m.Header.Set(hdrMsgID, c.Run+"/"+c.ID)
 	m.Header.Set(hdrExpect, "0")
 	a, err := b.publish(ctx, m)
-	if errors.Is(err, ErrConflict) {
-		// What is there may be none: then ours comes behind it.
-		s, gerr := b.get(ctx, subject.CommandStream, getRequest{LastFor: m.Subject})
-		if gerr != nil {
-			return true, nil // as far as known
-		}
-		if _, cerr := commandOf(s); !errors.Is(cerr, ErrForeign) {
+	if errors.Is(err, ErrConflict) || err == nil && a.Duplicate {
+		return b.resendCommand(ctx, c, m)
+	}
+	if err != nil {
+		return false, fmt.Errorf("send command %s: %w", c.ID, err)
+	}
+	return false, nil
+}
+
+// resendCommand looks at the command that the stream says to have. It may be none, or
+// gone: the server may have been made to write there, or to note the id. Then m goes
+// out behind it, under no id, with the fence alone.
+func (b *Bus) resendCommand(ctx context.Context, c Command, m *nats.Msg) (duplicate bool, err error) {
+	s, err := b.get(ctx, subject.CommandStream, getRequest{LastFor: m.Subject})
+	seq := uint64(0)
+	switch {
+	case errors.Is(err, ErrNotFound):
+	case err != nil:
+		return false, fmt.Errorf("send command %s: %w", c.ID, err)
+	default:
+		if _, err := commandOf(s); !errors.Is(err, ErrForeign) {
 			return true, nil
 		}
-		m.Header.Set(hdrExpect, strconv.FormatUint(s.seq, 10))
-		a, err = b.publish(ctx, m)
+		seq = s.seq
 	}
+	m.Header.Del(hdrMsgID)
+	m.Header.Set(hdrExpect, strconv.FormatUint(seq, 10))
+	_, err = b.publish(ctx, m)
 	switch {
-	case errors.Is(err, ErrConflict):
+	case errors.Is(err, ErrConflict): // another has sent it meanwhile
 		return true, nil
 	case err != nil:
 		return false, fmt.Errorf("send command %s: %w", c.ID, err)
 	}
-	return a.Duplicate, nil
+	return false, nil
 }
 
 // ttl formats d as the server wants it, in whole seconds, at least one.

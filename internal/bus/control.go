@@ -30,6 +30,13 @@ func (b *Bus) PutControl(ctx context.Context, e *event.Event, what string, expec
 		m.Header.Set(hdrExpect, strconv.FormatUint(expectLast, 10))
 	}
 	a, err := b.publish(ctx, m)
+	if err == nil && a.Duplicate {
+		// The server may have been made to note the id of what it does not have.
+		if _, _, gerr := b.Control(ctx, e.Tenant, e.Run, what); errors.Is(gerr, ErrNotFound) || errors.Is(gerr, ErrForeign) {
+			m.Header.Del(hdrMsgID)
+			a, err = b.publish(ctx, m)
+		}
+	}
 	if err != nil {
 		return 0, fmt.Errorf("put %s of %s: %w", what, e.Run, err)
 	}

@@ -22,6 +22,9 @@ func (b *Bus) Conn() *nats.Conn {
 	return l.nc
 }
 
+// MsgID is the message id of an event.
+func MsgID(e *event.Event) string { return msgID(e.ID(), e) }
+
 // EncodeRow encodes events one after the other with one encoder, as a publisher
 // does, each with a message id and every third with a fence. What it returns are
 // copies.

@@ -3,6 +3,7 @@ package bus
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 
 	"github.com/nats-io/nats.go"
 
@@ -100,7 +101,7 @@ func (f *feed) take() (*nats.Msg, pos) {
 
 func (f *feed) make(e *event.Event) *nats.Msg {
 	f.enc.encode(e, f.subject(e))
-	id := f.enc.id
+	id := msgID(f.enc.id, e)
 	switch {
 	case f.tries > 0 && f.retry.seq == e.Seq && f.retry.part == e.Part.I:
 		id = fmt.Sprintf("%s~%d", id, f.tries)
@@ -109,6 +110,13 @@ func (f *feed) make(e *event.Event) *nats.Msg {
 	}
 	f.enc.set(hdrMsgID, id)
 	return f.enc.done()
+}
+
+// msgID is the id by which a stream knows an event again: the event's own, and its
+// time. The stream looks at nothing else, whoever sends it. So whoever knows a run must
+// not know its ids, or could send them first, and the run's events were duplicates.
+func msgID(id string, e *event.Event) string {
+	return id + "." + strconv.FormatInt(e.Time.UnixNano(), 36)
 }
 
 // subject is cached: most events of a run follow one with the same subject.

@@ -148,7 +148,7 @@ func TestPublishResumesInsideEvent(t *testing.T) {
 	first.Part = event.Part{I: 1, N: 9}
 	first.Data = big.Data[:len(big.Data)/9]
 	m := bus.Encode(0, &first)
-	m.Header.Set("Nats-Msg-Id", first.ID())
+	m.Header.Set("Nats-Msg-Id", bus.MsgID(&first))
 	if _, err := b.Conn().RequestMsgWithContext(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}

@@ -128,7 +128,7 @@ type Event struct {
 	Data []byte
 }
 
-// ID is the event's CloudEvents id and its Nats-Msg-Id: run, "/", seq. It is
+// ID is the event's CloudEvents id: run, "/", seq. It is
 // unique over all streams and the same however often it is sent.
 func (e *Event) ID() string {
 	if e.Seq == 0 {
