@@ -29,7 +29,7 @@ type feed struct {
 	volley []*frame // kept for the next push, like work
 	work   []*subscription
 
-	mu    sync.Mutex // guards the rest
+	mu    sync.Mutex // guards the rest; add and trim are called under it
 	ring  []*frame
 	base  int64  // index of ring[0]; indexes only rise
 	size  int    // bytes in ring
@@ -113,27 +113,32 @@ func (f *feed) control(e *event.Event, early bool) {
 	}
 }
 
-// add appends frames and lets the oldest go; f.mu is held.
+// add appends frames and lets the oldest go.
 func (f *feed) add(frames ...*frame) {
 	for _, fr := range frames {
 		f.ring = append(f.ring, fr)
 		f.size += len(fr.sse)
 		f.unpushed += len(fr.sse)
 	}
-	drop := 0
-	for ; drop < len(f.ring)-1 && f.size-len(f.ring[drop].sse) > f.limit; drop++ {
-		old := f.ring[drop]
-		f.size -= len(old.sse)
-		f.from = max(f.from, old.last+1)
-		f.ring[drop] = nil
-	}
-	f.ring, f.base = f.ring[drop:], f.base+int64(drop)
+	f.trim(f.limit)
 	for s := range f.subs {
 		if s.next < f.base && s.stuck() {
 			s.kick()
 		}
 		s.poke()
 	}
+}
+
+// trim lets the oldest frames go until limit bytes are left, or one frame.
+func (f *feed) trim(limit int) {
+	drop := 0
+	for ; drop < len(f.ring)-1 && f.size-len(f.ring[drop].sse) > limit; drop++ {
+		old := f.ring[drop]
+		f.size -= len(old.sse)
+		f.from = max(f.from, old.last+1)
+		f.ring[drop] = nil
+	}
+	f.ring, f.base = f.ring[drop:], f.base+int64(drop)
 }
 
 // A sub is one subscription's place in a feed.

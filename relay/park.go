@@ -192,7 +192,16 @@ func (f *feed) push() {
 	if cap(work) > 2*len(work)+parallel { // most have gone
 		f.work = nil
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.subs) == 0 {
+		f.trim(min(idleRing, f.limit))
+	}
 }
+
+// idleRing is what a feed keeps while all of its clients have everything, for
+// those that come back a little later.
+const idleRing = 32 << 10
 
 func (v *volley) prepare(heartbeat time.Duration) {
 	v.beat = time.Now().Add(heartbeat)
