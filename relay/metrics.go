@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -43,7 +42,7 @@ type metrics struct {
 	reloads             *prometheus.CounterVec // by file
 	reloadGood          prometheus.Gauge
 
-	places []atomic.Uint64 // by partition: stream sequence of the event given last
+	places []atomic.Uint64 // by partition: stream sequence that its reader is at
 }
 
 func newMetrics(r *Relay) *metrics {
@@ -148,9 +147,8 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// dispatched counts an event read from a partition, -1 for a control fact.
-func (m *metrics) dispatched(partition int, streamSeq uint64) {
-	m.events.Inc()
+// placed notes where the reader of a partition is; control facts have none (-1).
+func (m *metrics) placed(partition int, streamSeq uint64) {
 	if partition >= 0 {
 		m.places[partition].Store(streamSeq)
 	}
@@ -194,9 +192,6 @@ func (m *metrics) reloadOK(everything bool) { m.reloadGood.Set(truth(everything)
 type collected struct {
 	r *Relay
 	m *metrics
-
-	mu   sync.Mutex // guards base
-	base map[int]uint64
 }
 
 var (
@@ -229,10 +224,9 @@ func (c *collected) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// lags are how far each reader is behind its partition. Before its first event a
-// reader stands where the stream stood when it was asked about first.
+// lags are how far each reader is behind its partition.
 func (c *collected) lags() map[int]uint64 {
-	if c.r.bus == nil || c.r.background() == nil {
+	if c.r.background() == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lagTimeout)
@@ -244,24 +238,9 @@ func (c *collected) lags() map[int]uint64 {
 		if err != nil {
 			continue
 		}
-		if at == 0 {
-			at = c.baseOf(p, head)
-		}
 		out[p] = head - min(at, head)
 	}
 	return out
-}
-
-func (c *collected) baseOf(partition int, head uint64) uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.base == nil {
-		c.base = map[int]uint64{}
-	}
-	if _, ok := c.base[partition]; !ok {
-		c.base[partition] = head
-	}
-	return c.base[partition]
 }
 
 func (r *Relay) openStreams() int {

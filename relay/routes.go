@@ -101,9 +101,14 @@ func (r *Relay) Handler() http.Handler {
 func (r *Relay) guard(h handler, scope Scope) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		rc := http.NewResponseController(w)
-		deadline := time.Now().Add(answerTimeout)
-		_ = rc.SetReadDeadline(deadline) // where the server has no deadlines, its own timeouts hold
-		_ = rc.SetWriteDeadline(deadline)
+		// Where the server has no deadlines, its own timeouts hold. A body is read
+		// to its end by the server, too, before it sends a refusal.
+		wait := answerTimeout
+		if q.ContentLength != 0 {
+			wait = bodyTimeout
+		}
+		_ = rc.SetReadDeadline(time.Now().Add(wait))
+		_ = rc.SetWriteDeadline(time.Now().Add(answerTimeout))
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
 		err := r.checkHost(q)
