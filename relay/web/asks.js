@@ -216,6 +216,7 @@ function whatIsAsked(a) {
   const f = a.form ?? {};
   const parts = [];
   if (a.kind === "plan") parts.push(el("div.said.plan", { dir: "auto" }, ...prose(a.title ?? "")));
+  else if (a.kind === "elicitation" && a.title) parts.push(el("p", { dir: "auto" }, visible(a.title)));
   else if (a.kind !== "question" && a.title) parts.push(el("pre.code.ask-title", { dir: "auto" }, visible(a.title)));
   if (f.message && f.message !== a.title) parts.push(el("p", { dir: "auto" }, visible(f.message)));
   const diff = diffOf(f.input);

@@ -21,7 +21,9 @@ export class Builder {
     this.asks = new Map();
     this.commands = new Map();
     this.orphans = new Map(); // results whose call is not here
+    this.loose = new Map(); // what calls that are not here said while they ran
     this.uuids = new Set();
+    this.over = false; // the agent has left
     this.n = 0;
     this.turn = 0;
   }
@@ -73,11 +75,12 @@ export class Builder {
       draft.upto = this.e.seq;
       draft.text = s;
       draft.draft = false;
+      draft.whole = true;
       this.changed(draft);
       return draft;
     }
     if (s.trim() === "") return null;
-    return this.add("text", { who, text: s, draft: false }, by);
+    return this.add("text", { who, text: s, draft: false, whole: true }, by);
   }
 
   // grow appends to a text that is being written. A headless one began before what was read.
@@ -136,6 +139,7 @@ export class Builder {
 
   // noMore says of every call without a result that none will come.
   noMore() {
+    this.over = true;
     for (const t of this.tools.values()) {
       if (t.state !== "running") continue;
       t.state = "none";
@@ -146,6 +150,7 @@ export class Builder {
   // toolOutput appends what a tool says while it runs.
   toolOutput(call, s) {
     const b = this.tools.get(call);
+    if (!b && (this.loose.has(call) || this.loose.size < 64)) this.loose.set(call, ((this.loose.get(call) ?? "") + s).slice(-(64 << 10)));
     if (!b || b.state !== "running") return;
     this.tell(b, () => {
       b.output = (b.output + s).slice(-(64 << 10));
@@ -224,29 +229,9 @@ export class Builder {
   // between the two: a call and its result, the halves of a text.
   behind(older) {
     const gone = new Set();
-    for (const [key, half] of older.drafts) {
-      const rest = this.blocks.find((b) => b.headless && b.key === key);
-      if (!rest) continue;
-      if (rest.draft) {
-        rest.text = half.text + rest.text;
-        this.changed(rest);
-      }
-      gone.add(half);
-    }
-    for (const [call, b] of older.tools) {
-      const result = this.orphans.get(call);
-      if (result) {
-        Object.assign(b, { output: result.output, state: result.state, endedAt: result.at });
-        gone.add(result);
-        this.orphans.delete(call);
-      }
-      const later = this.tools.get(call);
-      if (later) {
-        Object.assign(b, { output: later.output, state: later.state });
-        gone.add(later);
-      }
-      this.tools.set(call, b);
-    }
+    for (const [key, half] of older.drafts) this.joinText(key, half, gone);
+    for (const [call, b] of older.tools) this.joinTool(call, b, gone);
+    for (const b of this.blocks) if (b.uuid && older.uuids.has(b.uuid)) gone.add(b); // said twice
     for (const [id, b] of older.asks) {
       const later = this.asks.get(id);
       if (later) {
@@ -270,6 +255,39 @@ export class Builder {
   }
 
   first = 0;
+
+  // joinText joins the first half of a text that was being written with what came of it.
+  joinText(key, half, gone) {
+    const rest = this.blocks.find((b) => b.headless && b.key === key);
+    if (rest) {
+      if (!rest.whole) rest.text = half.text + rest.text;
+      rest.headless = half.headless;
+      this.changed(rest);
+      gone.add(half);
+      return;
+    }
+    const next = this.blocks.find((b) => b.kind === "text" && b.who === "agent" && b.by === half.by);
+    if (next?.text.startsWith(half.text)) gone.add(half);
+    else if (next || this.over || this.drafts.has(key)) half.draft = false;
+    else this.drafts.set(key, half);
+  }
+
+  // joinTool joins a call with what later events said of it.
+  joinTool(call, b, gone) {
+    const result = this.orphans.get(call);
+    const later = this.tools.get(call);
+    for (const x of [later, result]) {
+      if (!x) continue;
+      if (x.input !== undefined) Object.assign(b, { input: x.input, name: x.name, title: x.title });
+      Object.assign(b, { output: x.output, state: x.state, endedAt: x.endedAt ?? (x.orphan ? x.at : undefined), upto: x.upto });
+      gone.add(x);
+    }
+    if (!result && !later && this.loose.has(call)) b.output = (b.output + this.loose.get(call)).slice(-(64 << 10));
+    this.orphans.delete(call);
+    this.loose.delete(call);
+    if (this.over && b.state === "running") b.state = "none";
+    this.tools.set(call, b);
+  }
 }
 
 // contentText is the text of a message's or result's content.
