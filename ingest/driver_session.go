@@ -185,19 +185,20 @@ type keeper struct {
 	b       *bus.Bus
 	session string
 	lease   *bus.Lease // nil while another has it
+	denied  bool       // the bus does not permit to ask for it
 	told    map[string]bool
 }
 
 func (k *keeper) take(session string) {
 	k.session = session
 	l, err := k.b.Lease(k.s.signsCtx, k.s.e.conversation(session), k.s.e.holder(), k.s.e.o.PresenceTTL)
-	k.lease = l
+	k.lease, k.denied = l, errors.Is(err, bus.ErrDenied)
 	k.lost(err)
 }
 
 func (k *keeper) renew() {
 	switch {
-	case k.session == "":
+	case k.session == "", k.denied:
 	case k.lease == nil:
 		k.take(k.session) // the other may have ended
 	default:

@@ -20,7 +20,6 @@ type authOptions struct {
 	a       *app
 	store   natsauth.Store
 	tenants []string
-	life    time.Duration
 }
 
 func newAuth(a *app) *cobra.Command {
@@ -135,6 +134,7 @@ func (o *authOptions) tenant() *cobra.Command {
 }
 
 func (o *authOptions) user() *cobra.Command {
+	var life time.Duration
 	c := &cobra.Command{
 		Use:   "user ROLE",
 		Short: "Make a user of a tenant: relay, consumer or admin",
@@ -144,7 +144,7 @@ func (o *authOptions) user() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			u, err := o.store.NewUser(tenant, natsauth.Grant{Role: natsauth.Role(args[0])}, o.life)
+			u, err := o.store.NewUser(tenant, natsauth.Grant{Role: natsauth.Role(args[0])}, life)
 			if err != nil {
 				return err
 			}
@@ -152,7 +152,7 @@ func (o *authOptions) user() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().DurationVar(&o.life, "expires", 0, "how long the credential lasts; 0 is until it is revoked")
+	c.Flags().DurationVar(&life, "expires", 0, "how long the credential lasts; 0 is until it is revoked")
 	return c
 }
 
@@ -160,12 +160,13 @@ func until(u natsauth.User) string {
 	if u.Until.IsZero() {
 		return ""
 	}
-	return ", until " + u.Until.UTC().Format(time.RFC3339)
+	return " until " + u.Until.UTC().Format(time.RFC3339)
 }
 
 func (o *authOptions) run() *cobra.Command {
 	var id string
 	var sessions []string
+	var life time.Duration
 	c := &cobra.Command{
 		Use:   "run",
 		Short: "Make the id of a run and the credential of its edge, before it starts",
@@ -189,7 +190,7 @@ the signing key can let anybody in: do not make credentials where agents run.`,
 			if g.Sessions, err = conversations(tenant, sessions); err != nil {
 				return &exitError{exitUsage, err}
 			}
-			u, err := o.store.NewUser(tenant, g, o.life)
+			u, err := o.store.NewUser(tenant, g, life)
 			if err != nil {
 				return err
 			}
@@ -204,7 +205,7 @@ the signing key can let anybody in: do not make credentials where agents run.`,
 	}
 	c.Flags().StringVar(&id, "id", "", "the run's id, a UUIDv7 (default: a new one)")
 	c.Flags().StringArrayVar(&sessions, "session", nil, "the conversation that the run will use, as DIALECT/ID, or DIALECT/ID@HOST\nif the id is no UUID; may be repeated. Without it no lease can be held")
-	c.Flags().DurationVar(&o.life, "expires", 24*time.Hour, "how long the credential lasts; 0 is until it is revoked")
+	c.Flags().DurationVar(&life, "expires", 24*time.Hour, "how long the credential lasts; 0 is until it is revoked")
 	return c
 }
 

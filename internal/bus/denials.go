@@ -13,6 +13,14 @@ import (
 // with [ErrUnavailable]: permissions can be changed while we are connected.
 var ErrDenied = errors.New("not permitted")
 
+// A deniedError says what is not permitted.
+type deniedError struct{ what string }
+
+func (e *deniedError) Error() string { return ErrDenied.Error() + ": " + e.what }
+
+// Is makes it an [ErrDenied] and an [ErrUnavailable].
+func (e *deniedError) Is(target error) bool { return target == ErrDenied || target == ErrUnavailable }
+
 // maxDenials bounds the subjects that are remembered as refused.
 const maxDenials = 64
 
@@ -41,7 +49,7 @@ func (d *denials) heard(err error) {
 	if strings.EqualFold(m[1], "subscription") {
 		verb = "subscribe to"
 	}
-	denied := fmt.Errorf("%w: %w: %s %s", ErrUnavailable, ErrDenied, verb, subject)
+	var denied error = &deniedError{verb + " " + subject}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.said == nil || len(d.said) >= maxDenials {
