@@ -335,7 +335,7 @@ func TestContractRefuses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = c.check(exchange{x.method, u, nil, []byte(x.body), x.status, ok, []byte(x.content)})
+		err = c.check(exchange{x.method, u, nil, []byte(x.body), x.status, ok, []byte(x.content), false})
 		if (err == nil) != x.good {
 			t.Errorf("%s: %v", x.name, err)
 		}
