@@ -230,7 +230,8 @@ func TestDeltas(t *testing.T) {
 	}
 	start := `{"type":"stream_event","session_id":"s","event":{"type":"message_start","message":{"id":"m1"}}}`
 	thought := `{"type":"stream_event","session_id":"s","event":{"type":"content_block_delta","delta":{"type":"thinking_delta","thinking":"secret"}}}`
-	evs := claude(initLine, start, thought, piece("a "), piece("b"), fmt.Sprintf(textLine, 1, "a b"), fmt.Sprintf(textLine, 2, " c"), resultLine)
+	other := strings.Replace(thought, `"thinking":`, `"text":`, 1) // what is no text_delta is not said, whatever is in it
+	evs := claude(initLine, start, thought, other, piece("a "), piece("b"), fmt.Sprintf(textLine, 1, "a b"), fmt.Sprintf(textLine, 2, " c"), resultLine)
 	all, err := mapAll(t, workflow.ID{Run: "r"}, evs)
 	if err != nil {
 		t.Fatal(err)
@@ -265,6 +266,10 @@ func TestStatus(t *testing.T) {
 	m := workflow.New(workflow.ID{Run: "r"})
 	if m.Known() || m.Status() != workflow.StatusCreated {
 		t.Errorf("before anything: known %t, %s", m.Known(), m.Status())
+	}
+	fact := &event.Event{Tenant: "t", Run: "r", Ref: "liveness", Type: event.TypeLost, Stream: event.Edge, Data: []byte(`{}`)}
+	if out, err := m.Apply(fact); err != nil || len(out) > 0 || m.Known() {
+		t.Errorf("a fact outside the sequence comes first: %v, %v", out, err)
 	}
 	var got []string
 	for _, e := range capture.Events(c, "t", "r") {
