@@ -78,12 +78,14 @@ func newMetrics(r *Relay) *metrics {
 	gauge("streams", "Open streams.", func() float64 { return float64(r.openStreams()) })
 	gauge("connections", "Open connections.", func() float64 { return float64(r.gate.guests.count()) })
 	gauge("bus_connected", "1 while the bus is connected.", func() float64 { return truth(r.bus != nil && r.bus.Connected()) })
-	gauge("bus_connections_total", "Connections to the bus that were made.", func() float64 {
+	m.reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: metricPrefix + "bus_connections_total", Help: "Connections to the bus that were made.",
+	}, func() float64 {
 		if r.bus == nil {
 			return 0
 		}
 		return float64(r.bus.Generation())
-	})
+	}))
 	gauge("ready", "1 while the relay reads everything it should.", func() float64 { return truth(r.bus != nil && r.Ready()) })
 	gauge("readers_away", "Readers of the bus that do not read now.", func() float64 { return float64(r.hub.away.Load()) })
 	gauge("tokens", "Tokens in force, expired ones and the local one included.", func() float64 { return float64(len(r.gate.current.Load().byID)) })
