@@ -153,7 +153,7 @@ func (s *watcher) replay(ctx, bg context.Context) error {
 		}
 		p.look = func(last uint64) (bool, error) {
 			switch {
-			case s.ends():
+			case s.place.cut.Load():
 				return true, errors.Join(errNoBytes, errRelay)
 			case g.waiting.Load() > 0 && reading > turnTime:
 				return true, errors.Join(errNoBytes, errTurn)

@@ -84,6 +84,7 @@ func (v *viewer) take(e *workflow.Envelope) {
 		d.Artifacts = append(d.Artifacts, e.Data)
 	case workflow.NodeQueued, workflow.NodeStarted, workflow.NodeProgress, workflow.NodeCompleted, workflow.NodeFailed:
 		v.node(e, at)
+	default: // the rest changes nothing that is shown
 	}
 }
 
@@ -113,6 +114,7 @@ func (v *viewer) node(e *workflow.Envelope, at time.Time) {
 		n.Status, n.FinishedAt = "completed", &at
 	case workflow.NodeFailed:
 		n.Status, n.FinishedAt = "failed", &at
+	default:
 	}
 }
 
