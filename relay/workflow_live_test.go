@@ -227,3 +227,30 @@ func TestWorkflowSlowAndDrain(t *testing.T) {
 		t.Errorf("%d bytes of text, want %d", len(deltaText(t, got)+rest), len(want))
 	}
 }
+
+// An event that says more than the protocol can number ends the stream, and it says
+// so; the native stream has it.
+func TestWorkflowNotMappable(t *testing.T) {
+	r := newRig(t, small())
+	e := r.talking("run-1")
+	blocks := strings.TrimSuffix(strings.Repeat(`{"type":"text","text":"x"},`, 4200), ",")
+	e.emit(frameOf(`{"type":"assistant","session_id":"s1","uuid":"u","message":{"id":"m9","role":"assistant","content":[`+blocks+`]}}`), exited())
+	e.shipped()
+	s := r.relay(relay.Config{})
+	list := s.stream(workflows+"run-1/stream", nil).all()
+	last := list[len(list)-1]
+	if d := dataIn[workflow.RunFailedData](t, last); last.id != "" || d.Error.Code != workflow.CodeNotMappable || !d.Synthesised || len(list) < 3 {
+		t.Errorf("the end of %d events: %+v", len(list), last)
+	}
+	envelopeOf(t, last)
+	for _, path := range []string{"/stream?after=" + list[len(list)-2].id, "/events?after=" + list[len(list)-2].id, ""} {
+		var body relay.ErrorBody
+		a := s.get(workflows+"run-1"+path, nil)
+		if a.into(t, &body); a.status != http.StatusInternalServerError || body.Code != relay.CodeUnmappable {
+			t.Errorf("%s: %d %.200s", path, a.status, a.body)
+		}
+	}
+	if got := s.stream("/v1/runs/run-1/stream", nil).all(); len(got) < 6 {
+		t.Errorf("native: %s", ids(got))
+	}
+}
