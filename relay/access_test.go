@@ -128,6 +128,7 @@ func TestRequestLimits(t *testing.T) {
 // noFlush hides what a plain http.ResponseWriter can do.
 type noFlush struct{ http.ResponseWriter }
 
+// Silence behind something that cannot flush is refused at once (case 099).
 func TestNoFlusherIsRefused(t *testing.T) {
 	r := newRig(t, small())
 	e := r.edge("run-1")

@@ -147,7 +147,7 @@ const (
 
 // An edge dies; two relays watch: one lost, provisional, at the end of every
 // stream. Its spool is flushed later: the late events are there, the true verdict
-// holds everywhere.
+// holds everywhere (case 095).
 func TestLostThenTruth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, small())

@@ -81,7 +81,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// Retention took the beginning: every reader is told before the first event.
+// Retention took the beginning: every reader is told before the first event (case 093).
 func TestGap(t *testing.T) {
 	r := newRig(t, bus.Topology{MaxBytes: 64 << 10})
 	e := r.edge("run-1")

@@ -14,7 +14,7 @@ import (
 )
 
 // 50 clients, one of which does not read: the others get everything at once, the
-// slow one is cut and resumes without loss.
+// slow one is cut and resumes without loss (case 102).
 func TestSlowClientIsCut(t *testing.T) {
 	const clients, events, batch = 50, 1500, 50
 	r := newRig(t, small())
@@ -97,7 +97,7 @@ func TestSlowClientIsCut(t *testing.T) {
 }
 
 // A server's WriteTimeout must not end a stream: the deadline is set anew for
-// each write.
+// each write (case 097).
 func TestWriteTimeoutOfServer(t *testing.T) {
 	r := newRig(t, small())
 	e := r.edge("run-1")
