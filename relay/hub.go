@@ -30,6 +30,7 @@ type hub struct {
 	folds   map[runKey]*fold
 	uses    uint64 // counts the uses of folds, to find the oldest
 	manys   map[*manyOut]struct{}
+	hot     map[*feed]time.Time // of those in feeds that nobody watches, since when
 }
 
 type runKey struct{ tenant, run string }
@@ -39,7 +40,7 @@ func keyOf(ref bus.Ref) runKey { return runKey{ref.Tenant, ref.Run} }
 func newHub(r *Relay) *hub {
 	h := &hub{
 		r: r, follows: map[runKey][]*follower{}, feeds: map[runKey]*feed{}, folds: map[runKey]*fold{},
-		manys: map[*manyOut]struct{}{},
+		manys: map[*manyOut]struct{}{}, hot: map[*feed]time.Time{},
 	}
 	h.logs = append(h.logs, newWide(bus.ControlLog, r.cfg.QueueBytes))
 	for p := range r.partitions {
@@ -54,6 +55,7 @@ func (h *hub) run(ctx context.Context) {
 	for _, l := range h.logs {
 		wg.Go(func() { h.read(ctx, l) })
 	}
+	wg.Go(func() { h.cool(ctx) })
 	wg.Wait()
 }
 
@@ -122,8 +124,8 @@ func (h *hub) each(fn func(*follower)) {
 	}
 }
 
-// ready reports whether every reader reads.
-func (h *hub) ready() bool { return h.away.Load() == 0 && h.r.background() != nil }
+// ready reports whether every reader reads, and the end has not begun.
+func (h *hub) ready() bool { return h.away.Load() == 0 && h.r.staying() }
 
 // begin starts f; h.mu is held. The returned function stops it.
 func (h *hub) begin(ctx context.Context, key runKey, f *follower) (stop func()) {
@@ -154,16 +156,8 @@ func (h *hub) subscribe(ctx context.Context, ref bus.Ref, pos, head uint64) *fee
 		f.stop = h.begin(ctx, key, f.follower)
 	}
 	f.users++
+	delete(h.hot, f)
 	return f
-}
-
-func (h *hub) leave(f *feed) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if f.users--; f.users == 0 {
-		delete(h.feeds, keyOf(f.ref))
-		f.stop()
-	}
 }
 
 // fold returns the run's fold once it is up to date. It stays and is kept up to

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"container/heap"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,8 +21,8 @@ const (
 	// the run, still without an exit and an edge, is called lost again.
 	flushing = time.Minute
 
-	// looks bounds looks at once; each may read a whole run.
-	looks = 4
+	// atOnce bounds looks at once; each may read a whole run.
+	atOnce = 4
 )
 
 // A keeper looks at runs whose edge may be gone, each when its time has come: it
@@ -30,13 +31,29 @@ type keeper struct {
 	r    *Relay
 	wake chan struct{} // capacity 1
 
-	mu  sync.Mutex // guards due
-	due map[string]look
+	mu   sync.Mutex // guards the rest
+	due  map[string]look
+	plan looks // by their time, those that were replaced in due too
 }
 
 type look struct {
+	run string
 	at  time.Time
 	gen uint64 // of the bus's connection when it was planned
+}
+
+// looks is a heap: there may be as many as runs.
+type looks []look
+
+func (l looks) Len() int           { return len(l) }
+func (l looks) Less(i, j int) bool { return l[i].at.Before(l[j].at) }
+func (l looks) Swap(i, j int)      { l[i], l[j] = l[j], l[i] }
+func (l *looks) Push(x any)        { *l = append(*l, x.(look)) }
+func (l *looks) Pop() any {
+	last := len(*l) - 1
+	x := (*l)[last]
+	*l = (*l)[:last]
+	return x
 }
 
 func newKeeper(r *Relay) *keeper {
@@ -47,21 +64,34 @@ func newKeeper(r *Relay) *keeper {
 func (k *keeper) look(run string, in time.Duration) {
 	at := time.Now().Add(in)
 	k.mu.Lock()
-	if have, ok := k.due[run]; !ok || at.Before(have.at) {
-		k.due[run] = look{at, k.r.bus.Generation()}
+	have, ok := k.due[run]
+	if ok && !at.Before(have.at) {
+		k.mu.Unlock()
+		return
 	}
+	k.put(look{run, at, k.r.bus.Generation()})
+	first := k.plan[0].at.Equal(at)
 	k.mu.Unlock()
+	if !first {
+		return
+	}
 	select {
 	case k.wake <- struct{}{}:
 	default:
 	}
 }
 
+// put plans a look; k.mu is held.
+func (k *keeper) put(l look) {
+	k.due[l.run] = l
+	heap.Push(&k.plan, l)
+}
+
 // run looks until ctx ends.
 func (k *keeper) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	slots := make(chan struct{}, looks)
+	slots := make(chan struct{}, atOnce)
 	for {
 		ready, wait := k.next()
 		for _, run := range ready {
@@ -92,21 +122,23 @@ func (k *keeper) next() (ready []string, wait time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now, gen := time.Now(), k.r.bus.Generation()
-	wait = time.Hour
-	for run, l := range k.due {
+	for len(k.plan) > 0 {
+		l := k.plan[0]
+		if wait := l.at.Sub(now); wait > 0 {
+			return ready, wait
+		}
+		heap.Pop(&k.plan)
 		switch {
-		case l.at.After(now):
-			wait = min(wait, l.at.Sub(now))
+		case k.due[l.run] != l: // another plan counts
 		case l.gen != gen:
 			// While the bus was away no edge could renew its presence.
-			k.due[run] = look{now.Add(k.r.cfg.LostGrace), gen}
-			wait = min(wait, k.r.cfg.LostGrace)
+			k.put(look{l.run, now.Add(k.r.cfg.LostGrace), gen})
 		default:
-			delete(k.due, run)
-			ready = append(ready, run)
+			delete(k.due, l.run)
+			ready = append(ready, l.run)
 		}
 	}
-	return ready, wait
+	return ready, time.Hour
 }
 
 func (k *keeper) at(ctx context.Context, run string) {

@@ -77,6 +77,14 @@ type Config struct {
 	DeliverWithin time.Duration `env:"DELIVER_WITHIN" envDefault:"30s"`
 	EffectWithin  time.Duration `env:"EFFECT_WITHIN" envDefault:"1m"`
 
+	// HotFor is how long a run that nobody watches any more is kept in memory for
+	// who comes back; all such runs together have at most HotBytes.
+	HotFor   time.Duration `env:"HOT_FOR" envDefault:"30s"`
+	HotBytes int           `env:"HOT_BYTES" envDefault:"67108864"`
+
+	// DrainDelay is how long readyz says at the end that the relay is not to be
+	// asked any more, before it lets its clients go.
+	DrainDelay time.Duration `env:"DRAIN_DELAY" envDefault:"0s"`
 	// Drain bounds the end: what is on the bus by then still goes to streams.
 	Drain time.Duration `env:"DRAIN" envDefault:"1s"`
 }
@@ -97,6 +105,8 @@ func (c Config) defaults() Config {
 	c.LostFinal = cmp.Or(c.LostFinal, 24*time.Hour)
 	c.DeliverWithin = cmp.Or(c.DeliverWithin, 30*time.Second)
 	c.EffectWithin = cmp.Or(c.EffectWithin, time.Minute)
+	c.HotFor = cmp.Or(c.HotFor, 30*time.Second)
+	c.HotBytes = cmp.Or(c.HotBytes, 64<<20)
 	c.Drain = cmp.Or(c.Drain, time.Second)
 	return c
 }
@@ -141,6 +151,7 @@ type Relay struct {
 	ctx     context.Context // of the background work; nil before Run and after its end
 	closing chan struct{}   // closed when streams must end
 	closed  bool            // closing is closed
+	leaving bool            // the end has begun: not ready any more
 }
 
 // New returns a relay. Nothing runs yet.
@@ -164,7 +175,8 @@ func New(o Options) *Relay {
 	return r
 }
 
-// Run does the relay's background work until ctx ends. Then it gives open
+// Run does the relay's background work until ctx ends. Then it is not ready any
+// more, and after Config.DrainDelay it gives open
 // streams what is on the bus by now, for at most Config.Drain, ends them, and
 // returns when all of its goroutines have. The error is ctx's cause.
 func (r *Relay) Run(ctx context.Context) error {
@@ -189,6 +201,12 @@ func (r *Relay) Run(ctx context.Context) error {
 	wg.Go(func() { r.keeper.run(inner) })
 	wg.Go(func() { r.clerk.run(inner) })
 	<-ctx.Done()
+	r.mu.Lock()
+	r.leaving = true
+	r.mu.Unlock()
+	if r.cfg.DrainDelay > 0 {
+		<-time.After(r.cfg.DrainDelay) // who spreads requests looks at readyz meanwhile
+	}
 	r.drain()
 	r.mu.Lock()
 	r.ctx = nil
@@ -252,6 +270,13 @@ func (r *Relay) background() context.Context {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.ctx
+}
+
+// staying reports whether the background work runs and its end has not begun.
+func (r *Relay) staying() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ctx != nil && !r.leaving
 }
 
 // Listen opens the configured address.
