@@ -13,15 +13,30 @@ import (
 
 func newTail(a *app) *cobra.Command {
 	var o tailOptions
+	var w wanted
+	var all bool
 	c := &cobra.Command{
 		Use:   "tail [flags] RUN",
-		Short: "Print the events of a run",
+		Short: "Print the events of a run, or of all",
 		Long: `tail prints what a run's events say, one line each. RUN is an id of cbcast ls, an
 unambiguous part of one, or "last". With --follow it goes on until the run ends.
 --json prints CloudEvents, one a line, data byte for byte as the agent wrote it;
---raw prints the agent's stdout itself.`,
-		Args: cobra.ExactArgs(1),
+--raw prints the agent's stdout itself.
+
+With --all there is no RUN: the events of all runs are printed from now on, until
+tail is ended, each line with the end of its run's id. --tenant, --dialect,
+--session, --state and --kind choose, several words separated by commas; state and
+dialect are those of the list at the time of the event.`,
+		Args: func(c *cobra.Command, args []string) error {
+			if all {
+				return cobra.NoArgs(c, args)
+			}
+			return cobra.ExactArgs(1)(c, args)
+		},
 		RunE: func(c *cobra.Command, args []string) error {
+			if all {
+				return a.withBus(c.Context(), func(ctx context.Context, b *bus.Bus) error { return a.tailAll(ctx, b, o, w) })
+			}
 			return a.withBus(c.Context(), func(ctx context.Context, b *bus.Bus) error {
 				r, err := resolve(ctx, b, args[0])
 				if err != nil {
@@ -36,7 +51,16 @@ unambiguous part of one, or "last". With --follow it goes on until the run ends.
 	f.BoolVar(&o.json, "json", false, "print CloudEvents in JSON, one a line")
 	f.BoolVar(&o.raw, "raw", false, "print the agent's stdout as it was (masked spans excepted)")
 	f.Uint64Var(&o.after, "after", 0, "begin behind this event number")
+	f.BoolVar(&all, "all", false, "the events of all runs, from now on")
+	for name, words := range map[string]*[]string{
+		"tenant": &w.tenants, "dialect": &w.dialects, "session": &w.sessions, "state": &w.states, "kind": &w.kinds,
+	} {
+		f.StringSliceVar(words, name, nil, "with --all: only this "+name)
+		c.MarkFlagsMutuallyExclusive(name, "after")
+	}
 	c.MarkFlagsMutuallyExclusive("json", "raw")
+	c.MarkFlagsMutuallyExclusive("all", "after")
+	c.MarkFlagsMutuallyExclusive("all", "raw")
 	return c
 }
 
@@ -64,10 +88,11 @@ func (a *app) tail(ctx context.Context, b *bus.Bus, r bus.RunInfo, o tailOptions
 
 // printer prints events one after the other, split frames joined.
 type printer struct {
-	a    *app
-	o    tailOptions
-	join event.Joiner
-	err  error // of writing; nothing follows it
+	a      *app
+	o      tailOptions
+	prefix string // of each line for people
+	join   event.Joiner
+	err    error // of writing; nothing follows it
 }
 
 func (p *printer) print(e *event.Event) bool {
@@ -95,7 +120,7 @@ func (p *printer) one(e *event.Event) error {
 	case p.o.json:
 		_, err = p.a.io.out.Write(append(e.AppendJSON(nil), '\n'))
 	default:
-		_, err = fmt.Fprintf(p.a.io.out, "%s %6s %-4s %s\n", e.Time.Local().Format("15:04:05.000"), number(e), e.Kind, summary(e))
+		_, err = fmt.Fprintf(p.a.io.out, "%s%s %6s %-4s %s\n", p.prefix, e.Time.Local().Format("15:04:05.000"), number(e), e.Kind, summary(e))
 	}
 	return err
 }
