@@ -120,7 +120,7 @@ func TestAnswersAreNoMessages(t *testing.T) {
 				if ctx.Err() != nil {
 					t.Fatalf("%s does not reach %s", how.name, at.stream)
 				}
-				wait(t, t.Context())
+				wait(t.Context(), t)
 			}
 			if how.name == "a command, by a consumer" {
 				_, err = attacker.ask(f.in("$JS.API.CONSUMER.DELETE.CMD.OWN"), "")

@@ -51,7 +51,7 @@ func TestWholeJob(t *testing.T) {
 			_ = w.ns.DisconnectClientByID(c)
 		}
 		for edge.Generation() == before {
-			wait(t, ctx)
+			wait(ctx, t)
 		}
 		src.add(500, true)
 		must(t, <-shipped)
@@ -73,7 +73,7 @@ func TestWholeJob(t *testing.T) {
 			t.Errorf("registry: %+v, %v", i, err)
 		}
 
-		commands(t, ctx, edge, relay, run)
+		commands(ctx, t, edge, relay, run)
 
 		// Lost and back.
 		lost := &event.Event{
@@ -92,7 +92,7 @@ func TestWholeJob(t *testing.T) {
 		must(t, edge.ClearPresence(ctx, run))
 
 		for name, b := range map[string]*bus.Bus{"relay": relay, "consumer": reader} {
-			t.Run(name, func(t *testing.T) { reads(t, ctx, b, run) })
+			t.Run(name, func(t *testing.T) { reads(ctx, t, b, run) })
 		}
 		whole(t, relay, tenant, run, 1001)
 		if said := w.log.take(); len(said) > 0 {
@@ -103,7 +103,7 @@ func TestWholeJob(t *testing.T) {
 
 // commands gives a run commands: one that waits for the edge, and others while it
 // listens, also after the connection broke.
-func commands(t *testing.T, ctx context.Context, edge, relay *bus.Bus, run string) {
+func commands(ctx context.Context, t *testing.T, edge, relay *bus.Bus, run string) {
 	t.Helper()
 	give := func(id string) {
 		t.Helper()
@@ -139,7 +139,7 @@ func commands(t *testing.T, ctx context.Context, edge, relay *bus.Bus, run strin
 }
 
 // reads does what readers do: lists, watches, history, live.
-func reads(t *testing.T, ctx context.Context, b *bus.Bus, run string) {
+func reads(ctx context.Context, t *testing.T, b *bus.Bus, run string) {
 	ref := bus.Ref{Tenant: tenant, Run: run}
 	if e, _, err := b.Last(ctx, ref); err != nil || e.Seq != 1001 {
 		t.Errorf("last: %+v, %v", e, err)
@@ -190,7 +190,7 @@ func must(t *testing.T, err error) {
 }
 
 // wait lets others go on, until ctx ends.
-func wait(t *testing.T, ctx context.Context) {
+func wait(ctx context.Context, t *testing.T) {
 	t.Helper()
 	select {
 	case <-time.After(5 * time.Millisecond):

@@ -98,7 +98,7 @@ func TestRenewedCredential(t *testing.T) {
 	_, err = w.store.NewUser(tenant, natsauth.Grant{Role: natsauth.Edge, Run: run}, time.Hour)
 	must(t, err)
 	for before := b.Generation(); b.Generation() == before; { // the old one ends
-		wait(t, ctx)
+		wait(ctx, t)
 	}
 	src.add(10, true)
 	must(t, <-done)

@@ -45,7 +45,6 @@ type world struct {
 type violations struct {
 	mu   sync.Mutex
 	said []string
-	more chan struct{}
 }
 
 func (v *violations) add(format string, args ...any) {
