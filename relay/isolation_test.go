@@ -272,3 +272,21 @@ func (s *served) open1(method, path, body string, header map[string]string) (sta
 	}
 	return res.StatusCode, b
 }
+
+// No route answers what was sent to another host's name, or by a foreign page.
+func TestStrangersInEveryRoute(t *testing.T) {
+	s := newRig(t, small()).relay(relay.Config{})
+	for _, o := range theContract().ops {
+		for code, h := range map[relay.Code]map[string]string{
+			relay.CodeBadHost: {"Host": "evil.example"}, relay.CodeBadOrigin: {"Origin": "https://evil.example"},
+		} {
+			h["Authorization"] = "Bearer " + token
+			got := s.do(o.method, o.fill(nil), bodies[o.id], h)
+			var fault relay.ErrorBody
+			got.into(t, &fault)
+			if got.status != http.StatusForbidden || fault.Code != code {
+				t.Errorf("%s: %d %s, want %s", o.id, got.status, fault.Code, code)
+			}
+		}
+	}
+}
