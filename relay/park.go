@@ -159,7 +159,7 @@ type volley struct {
 }
 
 // parallel is how many clients one goroutine writes to, about.
-const parallel = 64
+const parallel = 32
 
 // push sends the parked clients what is new. Only the follower calls it.
 func (f *feed) push() {
