@@ -40,6 +40,8 @@ var mayImport = map[string][]string{
 		"internal/event", "internal/subject", "internal/dialect", "internal/run", "internal/bus",
 		"internal/durable", "internal/segment", "internal/workflow",
 	},
+	"relay/client": {},
+
 	"consumers/notify":  {"internal/event", "internal/subject", "internal/dialect", "internal/run", "internal/bus"},
 	"consumers/metrics": {"internal/event", "internal/subject", "internal/dialect", "internal/run", "internal/bus"},
 	"consumers/archive": {"internal/event", "internal/subject", "internal/bus", "internal/segment", "internal/durable"},
