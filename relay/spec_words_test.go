@@ -37,8 +37,13 @@ func apiRoots(g *generator) {
 	} {
 		g.root(v, false)
 	}
-	for _, v := range []any{relay.CommandRequest{}, relay.OrderRequest{}, relay.AnswerRequest{}, relay.SessionRequest{},
-		relay.ResumeRequest{}, relay.CancelRequest{},
+	for _, v := range []any{
+		relay.CommandRequest{},
+		relay.OrderRequest{},
+		relay.AnswerRequest{},
+		relay.SessionRequest{},
+		relay.ResumeRequest{},
+		relay.CancelRequest{},
 	} {
 		g.root(v, true)
 	}
