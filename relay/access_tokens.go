@@ -130,7 +130,7 @@ func unique(list []Token) error {
 func (t *Token) check() (sum [sha256.Size]byte, err error) {
 	switch {
 	case t.Name == "" || len(t.Name) > 64 || !plainID(t.Name):
-		return sum, errors.New("name must be 1 to 64 of A-Z a-z 0-9 - _ . :")
+		return sum, errors.New("name must be 1 to 64 of the characters A-Z a-z 0-9 - . : and _")
 	case t.Name == actorLocal || t.Name == actorLoopback:
 		return sum, fmt.Errorf("the name %s is the relay's own", t.Name)
 	case len(t.Scopes) == 0:

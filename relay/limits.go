@@ -31,7 +31,6 @@ type hold struct {
 	gate  *gate
 	key   string // in slots; "" counts nowhere
 	guest *guest
-	stop  func() bool // of what ends the request with the caller's rights
 
 	mu   sync.Mutex // guards the rest
 	kept bool
