@@ -77,6 +77,7 @@ func (r *Relay) resumeWorkflow(w http.ResponseWriter, q *http.Request) *apiErr {
 		return aerr
 	}
 	g, err := r.giver(q).Answer(ctx, i, asked, a, 0)
+	r.met.command(cmdAnswer, g, err)
 	if err != nil {
 		return r.asAPI(err)
 	}

@@ -97,14 +97,19 @@ func (r *Relay) streamRun(w http.ResponseWriter, q *http.Request) *apiErr {
 }
 
 func (s *subscription) ended(err error) {
+	s.r.streamEnded(s.closing, err)
+	s.r.log.Debug("stream ended", "run", s.ref.Run, "after", s.pos, "error", err)
+}
+
+// streamEnded counts a client that was cut because it took nothing.
+func (r *Relay) streamEnded(closing <-chan struct{}, err error) {
 	select {
-	case <-s.closing:
+	case <-closing:
 	default:
 		if errors.Is(err, errSlow) || errors.Is(err, os.ErrDeadlineExceeded) {
-			s.r.met.cut()
+			r.met.cut()
 		}
 	}
-	s.r.log.Debug("stream ended", "run", s.ref.Run, "after", s.pos, "error", err)
 }
 
 // over reports whether the client has everything there will ever be: its cursor

@@ -28,8 +28,7 @@ type watcher struct {
 	line    *line
 	place   *rider
 	pos     uint64 // everything up to it has been sent
-	w       http.ResponseWriter
-	rc      *http.ResponseController
+	out     *answer
 	closing <-chan struct{}
 
 	buf    []byte
@@ -69,17 +68,19 @@ func (r *Relay) streamWorkflow(w http.ResponseWriter, q *http.Request) *apiErr {
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	s := &watcher{r: r, ref: l.ref, line: l, pos: pos, w: w, rc: http.NewResponseController(w), closing: closing}
-	if aerr := s.open(st, last); aerr != nil {
+	s := &watcher{r: r, ref: l.ref, line: l, pos: pos, closing: closing}
+	if s.out, aerr = answerOf(w, r.cfg.WriteTimeout); aerr != nil {
 		return aerr
 	}
-	s.place = l.enter(func() { _ = s.rc.SetWriteDeadline(time.Unix(1, 0)) })
+	s.open(st, last)
+	s.place = l.enter(s.out.kick)
 	defer l.quit(s.place)
 	if err := s.serve(q.Context(), bg); err != nil {
+		r.streamEnded(closing, err)
 		r.log.Debug("workflow stream ended", "run", l.ref.Run, "after", s.pos, "error", err)
 		return nil
 	}
-	_ = s.rc.SetWriteDeadline(time.Now().Add(r.cfg.WriteTimeout)) // for the end of the answer
+	s.out.deadline(time.Now().Add(r.cfg.WriteTimeout)) // for the end of the answer
 	return nil
 }
 
@@ -88,18 +89,8 @@ func (r *Relay) givenUp(lost *event.Event) bool {
 	return lost != nil && time.Since(lost.Time) >= r.cfg.LostFinal
 }
 
-// open sends the headers and the first bytes at once.
-func (s *watcher) open(st standing, last uint64) *apiErr {
-	h := s.w.Header()
-	h.Set("Content-Type", "text/event-stream")
-	h.Set("Cache-Control", "no-store, no-transform")
-	h.Set("X-Accel-Buffering", "no")
-	_ = s.rc.SetReadDeadline(time.Time{}) // the connection lives as long as the run
-	_ = s.rc.SetWriteDeadline(time.Now().Add(s.r.cfg.WriteTimeout))
-	if err := s.rc.Flush(); errors.Is(err, http.ErrNotSupported) {
-		clear(h)
-		return fail(CodeNoStreaming, "something between the relay and the connection cannot flush")
-	}
+// open sends the first bytes at once.
+func (s *watcher) open(st standing, last uint64) {
 	s.buf = fmt.Appendf(s.buf, "retry: %d\n\n", retryMin+rand.IntN(retrySpread))
 	if s.pos/span > last {
 		env := st.told.gap(resetOf(s.pos, last), s.extra(), time.Now().UTC())
@@ -107,7 +98,6 @@ func (s *watcher) open(st standing, last uint64) *apiErr {
 		s.pos = 0
 	}
 	_ = s.flush() // the next write says so again
-	return nil
 }
 
 // serve sends everything in order. It returns nil at the end of the stream, of a

@@ -66,18 +66,15 @@ func (s *watcher) write(b []byte) error {
 		part := b[:min(len(b), batchBytes)]
 		b = b[len(part):]
 		now := time.Now()
-		_ = s.rc.SetWriteDeadline(now.Add(s.r.cfg.WriteTimeout)) // where there are none, the server's own hold
+		s.out.deadline(now.Add(s.r.cfg.WriteTimeout))
 		s.busy(now.UnixNano())
 		if s.place != nil && s.place.cut.Load() {
-			return errNoBytes
+			return errSlow
 		}
-		_, err := s.w.Write(part)
-		if err == nil {
-			err = s.rc.Flush()
-		}
-		if err != nil {
+		if err := s.out.write(part); err != nil {
 			return errors.Join(errNoBytes, err)
 		}
+		s.r.met.sent(len(part))
 	}
 	s.beat = time.Now().Add(s.r.cfg.Heartbeat)
 	return nil
