@@ -39,6 +39,7 @@ func main() {
 type options struct {
 	runs, each, active, partitions, samples int
 	dir                                     string // of a store to keep or to use again
+	hot                                     time.Duration
 }
 
 func run(ctx context.Context, args []string) error {
@@ -50,6 +51,7 @@ func run(ctx context.Context, args []string) error {
 	fs.IntVar(&o.partitions, "partitions", 1, "event streams")
 	fs.IntVar(&o.samples, "samples", 100, "runs that are replayed")
 	fs.StringVar(&o.dir, "dir", "", "where the store is kept and found again; empty is a new one that is removed")
+	fs.DurationVar(&o.hot, "hot", time.Millisecond, "how long a relay keeps what nobody watches; the default is next to nothing, to measure the store")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -78,13 +80,12 @@ func run(ctx context.Context, args []string) error {
 
 // measure begins a relay and asks it.
 func measure(ctx context.Context, o options, b *bus.Bus, s *server) error {
-	runtime.GC()
-	before := rss(os.Getpid())
+	before := heap()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	r := relay.New(relay.Options{Bus: b, Token: "scale", Partitions: o.partitions, Config: relay.Config{LostGrace: time.Hour}})
+	r := relay.New(relay.Options{Bus: b, Token: "scale", Partitions: o.partitions, Config: relay.Config{LostGrace: time.Hour, HotFor: o.hot}})
 	rctx, stop := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	begin := time.Now()
@@ -99,8 +100,7 @@ func measure(ctx context.Context, o options, b *bus.Bus, s *server) error {
 		}
 	}
 	ready := time.Since(begin)
-	runtime.GC()
-	fmt.Printf("A relay reads the list of %d runs in %v and holds %d MiB more with it.\n\n", o.runs, ready.Round(time.Millisecond), (rss(os.Getpid())-before)>>20)
+	fmt.Printf("A relay reads the list of %d runs in %v and holds %d MiB more with it.\n\n", o.runs, ready.Round(time.Millisecond), (heap()-before)>>20)
 
 	c := newClient("http://" + ln.Addr().String())
 	lists, err := c.lists(ctx, o.samples)
@@ -114,6 +114,7 @@ func measure(ctx context.Context, o options, b *bus.Bus, s *server) error {
 	for n := range o.samples {
 		run := runName((n*7919 + 13) % o.runs)
 		for _, t := range []*times{&cold, &warm} {
+			time.Sleep(20 * o.hot)
 			if err := c.replay(ctx, run, o.each, t); err != nil {
 				return fmt.Errorf("replay %s: %w", run, err)
 			}
@@ -143,6 +144,14 @@ func measure(ctx context.Context, o options, b *bus.Bus, s *server) error {
 	fmt.Printf("| after a restart of the server, never read before | %s | %s |\n", quantiles(again.first), quantiles(again.all))
 	fmt.Printf("| the same run once more | %s | %s |\n", quantiles(twice.first), quantiles(twice.all))
 	return nil
+}
+
+// heap is what this process has in use, in bytes.
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 // times are what replays took, in milliseconds.

@@ -19,7 +19,7 @@ const (
 
 	// Batches grow from the first to the last of these, so that a short page
 	// does not load a long run, and the first event does not wait for many.
-	historyFirst, historyLast = 64, 1024
+	historyFirst, historyLast = 16, 1024
 
 	// scanAhead is how many events may be read and dropped to reach the first
 	// wanted one, before another question is cheaper.
@@ -43,6 +43,12 @@ func (b *Bus) history(ctx context.Context, r Ref, after uint64, yield func(*even
 	start, err := b.seek(ctx, r, after, head.Seq, headSeq)
 	if err != nil {
 		return err
+	}
+	// A run that is read from its beginning on is asked for from the stream's: the
+	// server knows where a subject begins, and how many follow, without looking
+	// through what lies between only there.
+	if start <= max(r.First, 1) {
+		start = 1
 	}
 	var d decoder
 	return b.scan(ctx, r.stream(), r.filter(), start, headSeq, func(s *stored) error {
@@ -111,7 +117,7 @@ func (b *Bus) scan(ctx context.Context, stream, filter string, start, last uint6
 		got := <-fetched
 		fetched = nil
 		if n := len(got.msgs); n > 0 {
-			failed, size = 0, min(4*size, historyLast)
+			failed, size = 0, min(16*size, historyLast)
 			next = got.msgs[n-1].seq + 1
 		}
 		end := errors.Is(got.err, ErrNotFound) || next > last // the leader was asked
