@@ -90,7 +90,10 @@ func measure(ctx context.Context, o options, b *bus.Bus, s *server) error {
 	done := make(chan error, 1)
 	begin := time.Now()
 	go func() { done <- r.Serve(rctx, ln) }()
-	defer func() { stop(); <-done }()
+	defer func() {
+		stop()
+		_ = <-done // that it was told to end
+	}()
 	for !r.Ready() {
 		select {
 		case err := <-done:

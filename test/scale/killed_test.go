@@ -2,7 +2,6 @@ package scale
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"slices"
 	"sync"
@@ -98,6 +97,6 @@ func relayEnds(t *testing.T, sig syscall.Signal) {
 	if moves[0] == 0 {
 		t.Errorf("a client was told everything by the relay that ended: %v", moves)
 	}
-	t.Log(fmt.Sprintf("%d clients of %d runs went on at another relay, %d events each, the relay ended in %v, all told %v later",
-		len(clients), size.runs, size.events, ended.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond)))
+	t.Logf("%d clients of %d runs went on at another relay, %d events each, the relay ended in %v, all told %v later",
+		len(clients), size.runs, size.events, ended.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond))
 }
