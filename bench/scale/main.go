@@ -87,18 +87,21 @@ func measure(ctx context.Context, o options, b *bus.Bus, s *server) error {
 	}
 	r := relay.New(relay.Options{Bus: b, Token: "scale", Partitions: o.partitions, Config: relay.Config{LostGrace: time.Hour, HotFor: o.hot}})
 	rctx, stop := context.WithCancel(ctx)
-	done := make(chan error, 1)
+	done := make(chan struct{})
+	var ended error
 	begin := time.Now()
-	go func() { done <- r.Serve(rctx, ln) }()
+	go func() {
+		defer close(done)
+		ended = r.Serve(rctx, ln)
+	}()
 	defer func() {
 		stop()
-		_ = <-done // that it was told to end
+		<-done
 	}()
 	for !r.Ready() {
 		select {
-		case err := <-done:
-			done <- err
-			return err
+		case <-done:
+			return ended
 		case <-time.After(time.Millisecond):
 		}
 	}
