@@ -129,12 +129,12 @@ func TestManyResumesAnywhere(t *testing.T) {
 	m := newManyClient(t)
 	m.ready(m.open(relays[0], "?runs=none"))
 
-	const each = 60
+	const each = 30
 	want := map[string][]string{}
 	for n := range each {
 		for _, e := range runs {
 			ev := note(n)
-			if n%20 == 7 {
+			if n%10 == 7 {
 				ev.Data = []byte(`{"long":"` + strings.Repeat("x", 600<<10) + `"}`)
 			}
 			e.emit(ev)
@@ -144,11 +144,11 @@ func TestManyResumesAnywhere(t *testing.T) {
 		e.emit(exited())
 		last := 0
 		for n := range each {
-			if last++; n%20 == 7 {
+			if last++; n%10 == 7 {
 				last += 2
 			}
 			first := last
-			if n%20 == 7 {
+			if n%10 == 7 {
 				first -= 2
 			}
 			want[e.ref.Run] = append(want[e.ref.Run], fmt.Sprint(first))
