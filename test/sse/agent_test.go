@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -77,7 +78,27 @@ func (s *site) start() *puppet {
 		}
 	}
 	s.t.Cleanup(func() { _ = p.end() })
+	s.known(p.run)
 	return p
+}
+
+// known waits until the relay has the run: until then it is one that does not exist.
+func (s *site) known(run string) {
+	s.t.Helper()
+	for end := time.Now().Add(patience); ; {
+		r, err := http.Get("http://" + s.addr + "/v1/runs/" + run)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		_ = r.Body.Close()
+		switch {
+		case r.StatusCode == http.StatusOK:
+			return
+		case time.Now().After(end):
+			s.t.Fatalf("the run does not come: %d", r.StatusCode)
+		}
+		<-time.After(10 * time.Millisecond)
+	}
 }
 
 // text is what the agent says as line n: of any length, in many scripts, and with
