@@ -56,7 +56,7 @@ func (r *Relay) streamMany(w http.ResponseWriter, q *http.Request) *apiErr {
 		r: r, filter: f, conv: r.reg.following(f.session), closing: closing, wake: make(chan struct{}, 1),
 		since: newestOf(places), shown: map[string]struct{}{},
 	}
-	if s.out, aerr = newManyOut(w, r.cfg.WriteTimeout, r.cfg.Heartbeat); aerr != nil {
+	if s.out, aerr = newManyOut(w, r); aerr != nil {
 		return aerr
 	}
 	r.hub.join(s.out)
@@ -78,6 +78,7 @@ func (r *Relay) streamMany(w http.ResponseWriter, q *http.Request) *apiErr {
 		}
 	}
 	if err := s.serve(q.Context(), bg); err != nil {
+		r.streamEnded(closing, err)
 		r.log.Debug("stream of many runs ended", "error", err)
 	}
 	return nil

@@ -12,11 +12,10 @@ import (
 // A manyOut writes the stream of many runs to its client, a part at a time and
 // each under a deadline.
 type manyOut struct {
-	w       http.ResponseWriter
-	rc      *http.ResponseController
-	timeout time.Duration
-	every   time.Duration
-	cut     atomic.Bool // no write may follow
+	*answer
+	r     *Relay
+	every time.Duration
+	cut   atomic.Bool // no write may follow
 
 	buf  []byte    // written by the next flush
 	beat time.Time // of the next heartbeat
@@ -27,18 +26,12 @@ type manyOut struct {
 const manyIdle = 4 << 10
 
 // newManyOut sends the headers at once.
-func newManyOut(w http.ResponseWriter, timeout, every time.Duration) (*manyOut, *apiErr) {
-	o := &manyOut{w: w, rc: http.NewResponseController(w), timeout: timeout, every: every}
-	h := w.Header()
-	h.Set("Content-Type", "text/event-stream")
-	h.Set("Cache-Control", "no-store, no-transform")
-	h.Set("X-Accel-Buffering", "no")
-	_ = o.rc.SetReadDeadline(time.Time{}) // it lives as long as the client
-	_ = o.rc.SetWriteDeadline(time.Now().Add(timeout))
-	if err := o.rc.Flush(); errors.Is(err, http.ErrNotSupported) {
-		clear(h)
-		return nil, fail(CodeNoStreaming, "something between the relay and the connection cannot flush")
+func newManyOut(w http.ResponseWriter, r *Relay) (*manyOut, *apiErr) {
+	a, aerr := answerOf(w, r.cfg.WriteTimeout)
+	if aerr != nil {
+		return nil, aerr
 	}
+	o := &manyOut{answer: a, r: r, every: r.cfg.Heartbeat}
 	o.buf = fmt.Appendf(nil, "retry: %d\n\n", retryMin+rand.IntN(retrySpread))
 	_ = o.flush() // the next write says so again
 	return o, nil
@@ -49,18 +42,15 @@ func (o *manyOut) flush() error {
 	for b := o.buf; len(b) > 0 && o.err == nil; {
 		part := b[:min(len(b), batchBytes)]
 		b = b[len(part):]
-		_ = o.rc.SetWriteDeadline(time.Now().Add(o.timeout)) // where there are none, the server's own hold
+		o.deadline(time.Now().Add(o.r.cfg.WriteTimeout))
 		if o.cut.Load() {
-			o.err = errNoBytes
+			o.err = errSlow
 			break
 		}
-		_, err := o.w.Write(part)
-		if err == nil {
-			err = o.rc.Flush()
-		}
-		if err != nil {
+		if err := o.write(part); err != nil {
 			o.err = errors.Join(errNoBytes, err)
 		}
+		o.r.met.sent(len(part))
 		o.beat = time.Now().Add(o.every)
 	}
 	o.buf = o.buf[:0]
@@ -70,8 +60,8 @@ func (o *manyOut) flush() error {
 	return o.err
 }
 
-// kick ends a write that is under way. It does not block.
+// kick ends a write that is under way, and lets none follow. It does not block.
 func (o *manyOut) kick() {
 	o.cut.Store(true)
-	_ = o.rc.SetWriteDeadline(time.Unix(1, 0))
+	o.answer.kick()
 }

@@ -199,10 +199,12 @@ func TestWorkflowSlowAndDrain(t *testing.T) {
 	quick := s.stream(workflows+"run-1/stream", nil)
 	quick.take(n)
 	text := strings.Repeat("x", 4000)
-	for range 600 {
-		e.emit(chunk(text))
+	for range 30 { // in steps, so that the quick client is never behind what is held
+		for range 20 {
+			e.emit(chunk(text))
+		}
+		quick.take(20)
 	}
-	quick.take(600)
 	<-time.After(time.Until(began.Add(1500 * time.Millisecond)))
 	e.emit(chunk("more"))
 	quick.take(1)
