@@ -84,6 +84,7 @@ func TestEveryClientFollows(t *testing.T) {
 			waitAll(t, "the relay's end", []*stream{near}, max(have, 1))
 			s.down(sig)
 			p.say(half, to)
+			s.knocked(plain, again)
 			s.up()
 		} else {
 			p.say(half, to)

@@ -122,10 +122,10 @@ func (s *site) startNginx() (plain, again string) {
 	}
 	// One process, which stays the user who runs the tests. Buffering and time limits
 	// are nginx's own, gzip is Debian's.
-	conf := fmt.Sprintf(`daemon off; master_process off; pid %[1]s/pid; error_log stderr error;
+	conf := fmt.Sprintf(`daemon off; master_process off; pid %[1]s/pid; error_log stderr crit;
 events {}
 http {
-	access_log off; gzip on;
+	gzip on; log_format who '$server_addr:$server_port $upstream_status $http_user_agent'; access_log %[1]s/access who;
 	client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/proxy; fastcgi_temp_path %[1]s/fastcgi;
 	uwsgi_temp_path %[1]s/uwsgi; scgi_temp_path %[1]s/scgi;
 	server { listen %[3]s; location / { proxy_pass http://%[2]s; } }
@@ -164,6 +164,42 @@ http {
 		}
 	}
 	return plain, again
+}
+
+// knocked waits until clients of each kind came to both of nginx's addresses, and
+// found that the relay is away.
+func (s *site) knocked(addrs ...string) {
+	s.t.Helper()
+	kinds := []string{"Go-http-client", "node"}
+	if theBrowser != nil {
+		kinds = append(kinds, "Mozilla")
+	}
+	file := filepath.Join(s.dir, "nginx", "access")
+	old, err := os.ReadFile(file)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for end := time.Now().Add(patience); ; {
+		log, err := os.ReadFile(file)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		missing := ""
+		for _, addr := range addrs {
+			for _, kind := range kinds {
+				if who := addr + " 502 " + kind; !strings.Contains(string(log[len(old):]), who) {
+					missing = who
+				}
+			}
+		}
+		switch {
+		case missing == "":
+			return
+		case time.Now().After(end):
+			s.t.Fatalf("nobody came: %s", missing)
+		}
+		<-time.After(20 * time.Millisecond)
+	}
 }
 
 // freeAddr is an address that nobody listened at just now.
