@@ -3,7 +3,8 @@
 
 import { el, set, svg, text } from "./dom.js";
 import * as api from "./api.js";
-import { clockTime, compact, count, duration, line, when, words } from "./format.js";
+import { clockOf } from "./clock.js";
+import { clockTime, compact, count, duration, fullTime, line, when, words } from "./format.js";
 
 const axis = 22;
 const many = 36; // rows, from where on they are drawn lower
@@ -15,8 +16,9 @@ export class Timeline {
     this.frame = el("div.timeline-frame", {}, this.axis, this.picture);
     this.detail = el("div.detail", { role: "status" }, el("span.dim", {}, "Point at a row, or walk the rows with ↑ and ↓, to read what it is."));
     this.summary = el("span.dim");
+    this.clock = el("span.dim.clock", { title: "Agents tell times of their own clock. Where it is not that of the machine that recorded the run, as in a replay, their bars begin with their task and keep their lengths." });
     this.node = el("section.card.timeline", { "aria-labelledby": "timeline-title", hidden: true },
-      el("div.card-head", {}, el("h2", { id: "timeline-title" }, "Timeline"), this.summary), this.frame, this.detail);
+      el("div.card-head", {}, el("h2", { id: "timeline-title" }, "Timeline"), this.summary, this.clock), this.frame, this.detail);
     this.rows = new Map();
     this.back = svg("g");
     this.front = svg("g");
@@ -43,6 +45,8 @@ export class Timeline {
       return n ? `${n} ${word}` : "";
     };
     text(this.summary, agents.length ? [count(agents.length, "agent"), of("running", "run"), of("done", "done"), of("failed", "bad")].filter(Boolean).join(" · ") : "");
+    const off = Math.max(0, ...agents.map((r) => Math.abs(r.by)));
+    text(this.clock, off ? `agents' clock differs by ${duration(off)}` : "");
     this.draw();
   }
 
@@ -178,21 +182,26 @@ export function rowsOf(state) {
     const plan = t.phases ?? [];
     if (turns.length > 1 || plan.length > 0 || t.agents?.length || (state.tasks ?? []).length > 0) rows.push(turnRow(t, over));
     plan.forEach((p, i) => rows.push(stepRow(t, p, i)));
-    for (const a of t.agents ?? []) rows.push(agentRow(`turn ${t.n}`, a, t, over));
+    const clock = clockOf(t.agents ?? [], when(t.started_at), t.state === "done" ? when(t.ended_at) : shut(over));
+    for (const a of t.agents ?? []) rows.push(agentRow(`turn ${t.n}`, a, t, over, clock));
   }
   for (const t of state.tasks ?? []) {
     rows.push(taskRow(t, over));
     const agents = t.agents ?? [];
+    const clock = clockOf(agents, when(t.started_at), t.ended_at ? when(t.ended_at) : shut(over));
     const titles = [...(t.phases ?? []).map((p) => p.title), ...agents.map((a) => a.phase ?? "")];
     for (const [i, title] of [...new Set(titles)].entries()) {
       const inPhase = agents.filter((a) => (a.phase ?? "") === title);
       if (title) rows.push(phaseRow(t, title, i, inPhase));
-      for (const a of inPhase) rows.push(agentRow(t.id, a, t, over));
+      for (const a of inPhase) rows.push(agentRow(t.id, a, t, over, clock));
     }
   }
   for (const a of state.asks ?? []) if (rows.length) rows.push(askRow(a, over));
   return rows;
 }
+
+// shut is when what has no end of its own ends at the latest.
+const shut = (over) => (Number.isNaN(over) ? api.now() : over);
 
 const looks = {
   completed: "done", success: "done", done: "done", failed: "bad", error: "bad", killed: "bad", stopped: "cut", interrupted: "cut", denied: "bad",
@@ -239,24 +248,20 @@ function phaseRow(t, title, i, agents) {
   };
 }
 
-function agentRow(owner, a, task, over) {
-  const odd = a.started_ms > 0 && !likely(a.started_ms, when(task.started_at));
-  const from = a.started_ms > 0 && !odd ? a.started_ms : NaN;
+function agentRow(owner, a, task, over, clock) {
+  const odd = a.started_ms > 0 && !clock.knows(a);
+  const from = a.started_ms > 0 && !odd ? a.started_ms + clock.by : NaN;
   const open = a.state === "start" || a.state === "progress";
-  const shut = task.ended_at ? when(task.ended_at) : over;
-  const to = a.ended_ms > 0 ? a.ended_ms : a.duration_ms > 0 && !open ? from + a.duration_ms : open ? shut : Number.isNaN(shut) ? from : shut;
+  const end = task.ended_at ? when(task.ended_at) : over;
+  const to = a.ended_ms > 0 ? a.ended_ms + clock.by : a.duration_ms > 0 && !open ? from + a.duration_ms : open ? end : Number.isNaN(end) ? from : end;
   const tries = a.attempt > 1 ? `attempt ${a.attempt}` : "";
   return {
-    key: `agent ${owner} ${a.key}`, kind: "agent", look: (a.cached ? "cached " : "") + look(a.state) + (tries ? " again" : ""), name: line(a.label || a.agent_id || a.key, 80), from, to,
-    after: [took(from, to) || (from > 0 ? "" : odd ? "its clock is wrong" : "not started"), tries, a.cached ? "cached" : "", look(a.state) === "bad" ? "failed" : a.state === "not_reported" ? "end not reported" : ""].filter(Boolean).join(" · "),
-    facts: (now) => pairs(["agent", words(a.state)], ["phase", line(a.phase ?? "", 80)], ["attempt", a.attempt > 1 ? a.attempt : ""], ["took", took(from, Number.isNaN(to) ? now : to)], ["model", line(a.model ?? "", 60)],
+    key: `agent ${owner} ${a.key}`, kind: "agent", look: (a.cached ? "cached " : "") + look(a.state) + (tries ? " again" : ""), name: line(a.label || a.agent_id || a.key, 80), from, to, by: from > 0 ? clock.by : 0,
+    after: [took(from, to) || (from > 0 ? "" : !odd ? "not started" : a.cached ? "" : "its clock is wrong"), tries, a.cached ? "cached" : "", look(a.state) === "bad" ? "failed" : a.state === "not_reported" ? "end not reported" : ""].filter(Boolean).join(" · "),
+    facts: (now) => pairs(["agent", words(a.state)], ["phase", line(a.phase ?? "", 80)], ["attempt", a.attempt > 1 ? a.attempt : ""], ["took", took(from, Number.isNaN(to) ? now : to)], ["by its clock", from > 0 && clock.by ? fullTime(a.started_ms) : ""], ["model", line(a.model ?? "", 60)],
       ["tokens", a.tokens ? compact(a.tokens) : ""], ["tools", a.tool_calls || ""], ["last tool", line(a.last_tool ?? "", 60)], ["error", line(a.error ?? "", 300)], ["said", line(a.result_preview ?? "", 300)]),
   };
 }
-
-// likely reports whether an agent's own clock fits to the time of its task: one that is a week off would
-// press everything else into a line.
-const likely = (ms, started) => Number.isNaN(started) || Math.abs(ms - started) < 7 * 86_400_000;
 
 function askRow(a, over) {
   const from = when(a.opened_at);
