@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"time"
@@ -60,6 +61,9 @@ type Options struct {
 	Log     *slog.Logger
 }
 
+// ErrRunUsed is the cause when [Config].RunID is that of another run.
+var ErrRunUsed = errors.New("the id is that of another run")
+
 // An Outcome is how a run ended, as its edge saw it.
 type Outcome struct {
 	Run     string
@@ -67,6 +71,7 @@ type Outcome struct {
 	State   *run.State
 	Last    uint64 // number of the last event
 	Shipped bool   // every event is on the bus
+	Why     error  // not, as far as it is known; [ErrRunUsed] is a cause
 	Lost    event.Gap
 	Driven  // zero without [Options.Drive]
 }
@@ -143,6 +148,9 @@ func (e *edge) keep() (err error) {
 		RunCap: o.SpoolRunMax, TotalCap: o.SpoolMax, SegmentSize: segmentSize(o.SpoolRunMax),
 		Retain: 2 * o.SyncInterval, SyncEvery: 5 * time.Second,
 	})
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("open the spool: %w: %w", ErrRunUsed, err)
+	}
 	if err != nil {
 		return fmt.Errorf("open the spool: %w", err)
 	}
@@ -176,7 +184,7 @@ func (e *edge) channel() bool {
 // finish gives the bus its time, then leaves the rest to the spool.
 func (e *edge) finish(ctx context.Context, late <-chan struct{}) Outcome {
 	e.ship.drain(ctx, e.o.ExitFlush, late)
-	out := Outcome{Run: e.id, State: e.rec.state, Last: e.spool.Last(), Shipped: e.spool.Shipped(), Lost: e.rec.gone}
+	out := Outcome{Run: e.id, State: e.rec.state, Last: e.spool.Last(), Shipped: e.spool.Shipped(), Why: e.ship.why, Lost: e.rec.gone}
 	var err error
 	if e.spool.Removable(time.Now()) {
 		err = e.spool.Remove()

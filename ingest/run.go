@@ -28,7 +28,9 @@ func Run(ctx context.Context, o Options) (Outcome, error) {
 	switch {
 	case errors.Is(err, errNotKept):
 		o.Log.Error("nothing is recorded", "error", err)
-		return forget(p), nil
+		out := forget(p)
+		out.Run, out.Why = e.id, err
+		return out, nil
 	case err != nil:
 		return Outcome{Run: e.id}, err
 	}
@@ -109,7 +111,9 @@ func bare(o Options, cause error) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	return forget(p), nil
+	out := forget(p)
+	out.Run, out.Why = o.RunID, cause
+	return out, nil
 }
 
 // forget lets a child run to its end without recording what it says.

@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"sync"
@@ -47,6 +48,8 @@ type shipper struct {
 	signs     sync.WaitGroup  // of life: presence and registry entry; and others
 	signsCtx  context.Context // ends before s.ctx
 	signsStop context.CancelFunc
+
+	why error // publishing failed; set before failed is closed, read after wg
 
 	noPlace bool // asking for it is not permitted; of whoever writes the registry
 
@@ -107,8 +110,10 @@ func (s *shipper) publish() {
 	if err := s.pub.Run(s.ctx); err != nil {
 		if errors.Is(err, bus.ErrRunUsed) {
 			s.signsStop() // it is another's presence, and another's entry
+			err = fmt.Errorf("%w: %w", ErrRunUsed, err)
 		}
 		if s.ctx.Err() == nil {
+			s.why = err
 			s.log.Error("publisher ended; events stay in the spool", "error", err)
 		}
 		close(s.failed)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -195,11 +196,11 @@ func (p *progress) ask(a *run.AskView, now map[string]string) {
 	text := short(fmt.Sprintf("%s %s", a.Kind, firstOf(a.Title, a.Tool, a.Kind)))
 	switch {
 	case a.State == run.AskOpen:
-		do := "allow"
+		do := "cbcast allow " + p.id + " " + short(a.ID)
 		if a.Class == run.Question {
-			do = "answer"
+			do = "cbcast answer " + p.id + " " + short(a.ID) + " ANSWER"
 		}
-		text = fmt.Sprintf("waits for a person: %s (cbcast %s %s %s)", text, do, p.id, short(a.ID))
+		text = fmt.Sprintf("waits for a person: %s (%s)", text, do)
 	case a.Closed != nil:
 		text = fmt.Sprintf("ask %s: %s", short(a.ID), strings.Join(compact([]string{short(a.Closed.Reason), short(a.Outcome)}), ", "))
 	case a.Decided != nil:
@@ -262,7 +263,10 @@ func (p *progress) end(out ingest.Outcome, code int) {
 		p.line("the agent did not leave when its stdin was closed, and was ended")
 	}
 	p.line(fmt.Sprintf("%s, exit code %d", text, code))
-	if !out.Shipped {
+	switch {
+	case errors.Is(out.Why, ingest.ErrRunUsed):
+		p.line(usedErr(p.id).Error())
+	case !out.Shipped:
 		p.line("not all events are on the bus; cbcast flush ships the rest")
 	}
 	p.mu.Unlock()

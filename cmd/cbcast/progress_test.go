@@ -34,7 +34,10 @@ func TestProgress(t *testing.T) {
 			ID: "w1", Label: "triage", Status: "running", Phases: []run.PhaseView{{Index: 1, Title: "Read"}},
 			Agents: []run.AgentView{{Key: "1/1", Label: "reader", Phase: "Read", State: "start"}, {Key: "1/2", State: "start"}},
 		}},
-		Asks: []run.AskView{{ID: "a1", Kind: "permission", Tool: "Bash", Title: "rm -r build", State: run.AskOpen}},
+		Asks: []run.AskView{
+			{ID: "a1", Kind: "permission", Tool: "Bash", Title: "rm -r build", State: run.AskOpen},
+			{ID: "a2", Kind: "question", Class: run.Question, Title: "Which one?", State: run.AskOpen},
+		},
 	}
 	p.show(v)
 	p.show(v)
@@ -56,6 +59,7 @@ cbcast: phase Read
 cbcast: Read, agent reader: start
 cbcast: agent 1/2: start
 cbcast: waits for a person: permission rm -r build (cbcast allow r1 a1)
+cbcast: waits for a person: question Which one? (cbcast answer r1 a2 ANSWER)
 cbcast: Read, agent reader: done, 1m1s, 1234 tokens
 cbcast: agent 1/2: error: API error 500
 cbcast: ask a1: allow by bus

@@ -166,8 +166,16 @@ func execError(err error) error {
 	return err
 }
 
+// usedErr says that CBCAST_RUN_ID is no id for a new run.
+func usedErr(id string) error {
+	return fmt.Errorf("run id %s (CBCAST_RUN_ID) is in use: it is that of another run; give each run one of its own, or none", id)
+}
+
 // runExit turns an outcome into this process's end.
 func (a *app) runExit(o runOptions, out ingest.Outcome) error {
+	if o.requireDelivery && errors.Is(out.Why, ingest.ErrRunUsed) {
+		return &exitError{exitIncomplete, usedErr(out.Run)}
+	}
 	if o.requireDelivery && !out.Shipped {
 		return &exitError{exitIncomplete, fmt.Errorf("run %s: not all events are on the bus; run cbcast flush", out.Run)}
 	}

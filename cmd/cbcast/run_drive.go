@@ -145,7 +145,7 @@ func (a *app) drive(ctx context.Context, o runOptions) error {
 	out, err := ingest.Run(ctx, opt)
 	wait()
 	if err != nil {
-		return notDriven(err)
+		return a.notDriven(err)
 	}
 	code := driveCode(out)
 	pr.end(out, endCode(o, out, code))
@@ -153,7 +153,10 @@ func (a *app) drive(ctx context.Context, o runOptions) error {
 }
 
 // notDriven says why no agent was started.
-func notDriven(err error) error {
+func (a *app) notDriven(err error) error {
+	if errors.Is(err, ingest.ErrRunUsed) {
+		return &exitError{exitUsage, usedErr(a.cfg.Edge.RunID)}
+	}
 	var held *bus.HeldError
 	if errors.As(err, &held) {
 		return &exitError{exitUsage, fmt.Errorf(
