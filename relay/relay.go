@@ -89,6 +89,12 @@ type Config struct {
 	Drain time.Duration `env:"DRAIN" envDefault:"1s"`
 }
 
+// Guarded reports whether c asks for more than the rule of a loopback address, which
+// is that everybody on the machine may read: tokens, TLS, or another interface.
+func (c Config) Guarded() bool {
+	return c.Closed || c.TokensFile != "" || c.Tokens != "" || c.TLSCert != "" || c.TLSKey != "" || !loopbackAddr(c.defaults().Addr)
+}
+
 // maxHeartbeat is what proxies that cut silent connections still let pass.
 const maxHeartbeat = 15 * time.Second
 

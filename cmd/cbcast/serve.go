@@ -19,6 +19,9 @@ import (
 // owner's relay did, so that addresses stay true.
 func (s *station) runRelay(hub *natsd.Hub) {
 	err := s.serveRelay(hub)
+	if errors.Is(err, errGuarded) {
+		s.log.Warn("relay not served", "error", err)
+	}
 	s.mu.Lock()
 	first := s.relayAt == "" && s.relayBad == nil
 	if err != nil && s.ctx.Err() == nil {
@@ -30,7 +33,16 @@ func (s *station) runRelay(hub *natsd.Hub) {
 	}
 }
 
+// errGuarded is why the relay of a guarded one is not continued by a process that
+// would serve the same runs to everybody at its address.
+var errGuarded = errors.New("the relay of this machine had access settings that this process has not; " +
+	"start cbcast up again, or put them into cbcast.env, which every process reads")
+
 func (s *station) serveRelay(hub *natsd.Hub) error {
+	guarded := s.a.cfg.Relay.Guarded()
+	if hub != nil && hub.Info().Guarded && !guarded && !s.serve {
+		return errGuarded
+	}
 	token, err := secretFile(s.a.tokenFile())
 	if err != nil {
 		return err
@@ -56,7 +68,7 @@ func (s *station) serveRelay(hub *natsd.Hub) error {
 	}
 	at := s.a.relayScheme() + ln.Addr().String()
 	if hub != nil && hub.Owner() {
-		if err := hub.SetRelay(at); err != nil {
+		if err := hub.SetRelay(at, guarded); err != nil {
 			s.log.Warn("record the relay's address", "error", err)
 		}
 	}
@@ -66,6 +78,24 @@ func (s *station) serveRelay(hub *natsd.Hub) error {
 	s.mu.Unlock()
 	close(s.relayUp)
 	return r.Serve(s.ctx, ln)
+}
+
+// openRelay says what an up with access settings cannot keep while another process of
+// this machine serves the hub's relay without any.
+func (s *station) openRelay() error {
+	if s.hub == nil || s.hub.Owner() || !s.a.cfg.Relay.Guarded() {
+		return nil
+	}
+	i := s.hub.Info()
+	if i.Guarded || i.Relay == "" {
+		return nil
+	}
+	if s.own {
+		s.log.Warn("another relay of this machine lets everybody on it read", "url", i.Relay, "pid", i.PID)
+		return nil
+	}
+	return &exitError{exitUsage, fmt.Errorf("process %d serves the relay of this machine at %s without these access settings: "+
+		"put them into cbcast.env, which every process reads, and try again when that one has ended", i.PID, i.Relay)}
 }
 
 // relaySecret is what was configured, nil without.

@@ -51,6 +51,9 @@ func (a *app) up(ctx context.Context) error {
 	if err := st.open(ctx); err != nil {
 		return err
 	}
+	if err := st.openRelay(); err != nil {
+		return err
+	}
 	b, err := st.connect(ctx)
 	if err != nil {
 		return err

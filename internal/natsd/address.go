@@ -47,6 +47,10 @@ type Info struct {
 	// Relay is the URL of the owner's relay, or of an earlier owner's while
 	// the present one has not recorded its own.
 	Relay string `json:"relay,omitempty"`
+	// Guarded says that this relay asked for more than the loopback's own rule:
+	// tokens, TLS, another interface. Who has no such settings does not serve in its
+	// place.
+	Guarded bool `json:"guarded,omitempty"`
 }
 
 func infoFile(dir string) string { return filepath.Join(dir, "hub.json") }

@@ -195,7 +195,7 @@ func (h *Hub) serve(ctx context.Context) (*Server, Info, error) {
 	}
 	info := Info{
 		Format: hubFormat, URL: srv.ClientURL(), Server: srv.Name(),
-		PID: os.Getpid(), Started: time.Now().UTC(), Relay: old.Relay,
+		PID: os.Getpid(), Started: time.Now().UTC(), Relay: old.Relay, Guarded: old.Guarded,
 	}
 	if err := info.write(h.dir); err != nil {
 		_ = srv.Shutdown(context.WithoutCancel(ctx))
@@ -268,15 +268,16 @@ func (h *Hub) Owner() bool {
 func (h *Hub) Owned() <-chan struct{} { return h.owned }
 
 // SetRelay records where the owner's relay listens, for participants and for
-// the next owner, whose relay should listen there as well.
-func (h *Hub) SetRelay(url string) error {
+// the next owner, whose relay should listen there as well, and whether it is
+// guarded: see [Info].
+func (h *Hub) SetRelay(url string, guarded bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.server == nil {
 		return ErrNotOwner
 	}
 	info := h.info
-	info.Relay = url
+	info.Relay, info.Guarded = url, guarded
 	if err := info.write(h.dir); err != nil {
 		return fmt.Errorf("hub: %w", err)
 	}

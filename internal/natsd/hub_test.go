@@ -233,7 +233,7 @@ func TestTakeOverByThisProcess(t *testing.T) {
 	if h.Owner() {
 		t.Fatal("two owners")
 	}
-	if err := h.SetRelay("http://x"); !errors.Is(err, natsd.ErrNotOwner) {
+	if err := h.SetRelay("http://x", false); !errors.Is(err, natsd.ErrNotOwner) {
 		t.Errorf("relay of a participant = %v", err)
 	}
 
@@ -245,7 +245,7 @@ func TestTakeOverByThisProcess(t *testing.T) {
 	wait(t, again, "the client reconnects in-process")
 	isFilled(t, nc, 10)
 
-	if err := h.SetRelay("http://127.0.0.1:1"); err != nil {
+	if err := h.SetRelay("http://127.0.0.1:1", true); err != nil {
 		t.Fatal(err)
 	}
 	found, err := natsd.Find(t.Context(), dir)
