@@ -191,7 +191,7 @@ func (r *Relay) index(w http.ResponseWriter, _ *http.Request) *apiErr {
 		if t.about == "" {
 			continue
 		}
-		fmt.Fprintf(&b, "%-4s %-32s %s", t.method, t.path, t.about)
+		fmt.Fprintf(&b, "%-6s %-32s %s", t.method, strings.TrimSuffix(t.path, "{$}"), t.about)
 		if t.scope != "" && t.scope != ScopeRead {
 			fmt.Fprintf(&b, "; needs a token with the scope %s", t.scope)
 		}

@@ -171,9 +171,9 @@ func skew(ahead, trip time.Duration) string {
 
 // relay says whether a relay answers, and takes this user's token.
 func (d *doctor) relay(ctx context.Context) {
-	at, sure := d.relayAddr(ctx)
+	at, sure := d.a.relayAt(ctx)
 	if at == "" {
-		d.ok("relay", "none is known here; cbcast up serves one")
+		d.ok("relay", "none is known here; cbcast up serves one, CBCAST_RELAY_ADDR names another address")
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, reachTime)
@@ -181,7 +181,7 @@ func (d *doctor) relay(ctx context.Context) {
 	code, err := d.ask(ctx, http.MethodGet, at+"/readyz", "")
 	switch {
 	case err != nil && !sure:
-		d.ok("relay", "none at %s; cbcast up serves one", at)
+		d.ok("relay", "none at %s; cbcast up serves one, CBCAST_RELAY_ADDR names another address", at)
 		return
 	case err != nil:
 		d.fail("relay", "cbcast up serves one", "%s: %v", at, err)
@@ -209,22 +209,6 @@ func (d *doctor) relay(ctx context.Context) {
 	default:
 		d.ok("token", "%s is taken", d.a.tokenFile())
 	}
-}
-
-// relayAddr is where a relay should be; sure says that one was recorded there.
-func (d *doctor) relayAddr(ctx context.Context) (at string, sure bool) {
-	if d.a.cfg.Bus.URL == "" {
-		info, err := natsd.Find(ctx, d.a.cfg.StateDir)
-		if err != nil || info.Relay == "" {
-			return "", false
-		}
-		return info.Relay, true
-	}
-	addr := d.a.cfg.Relay.Addr
-	if strings.HasSuffix(addr, ":0") {
-		return "", false // any port: nobody can know
-	}
-	return d.a.relayScheme() + addr, false
 }
 
 func (d *doctor) ask(ctx context.Context, method, url, token string) (int, error) {

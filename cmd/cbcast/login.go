@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -48,11 +49,12 @@ address, command line or history.`,
 }
 
 func (a *app) login(ctx context.Context, at, tokenFile string) (string, error) {
+	other := ""
 	if at == "" {
-		var err error
-		if at, err = a.relayAt(ctx); err != nil {
-			return "", err
+		if at, _ = a.relayAt(ctx); at == "" {
+			return "", errors.New("no relay is known on this machine; cbcast up serves one, CBCAST_RELAY_ADDR or --url names another")
 		}
+		other = "; CBCAST_RELAY_ADDR or --url names another address"
 	}
 	u, err := url.Parse(at)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
@@ -74,24 +76,52 @@ func (a *app) login(ctx context.Context, at, tokenFile string) (string, error) {
 	base := u.Scheme + "://" + u.Host
 	doc, err := a.askCode(ctx, base, strings.TrimSpace(string(token)))
 	if err != nil {
-		return "", fmt.Errorf("log in at %s: %w", base, err)
+		return "", fmt.Errorf("log in at %s: %w%s", base, err, other)
 	}
 	return base + doc.Path, nil
 }
 
-// relayAt is where this machine's relay should be.
-func (a *app) relayAt(ctx context.Context) (string, error) {
-	if a.cfg.Bus.URL == "" {
+// relayAt is where this machine's relay should be: at the configured address, where
+// something listens there, or where the hub's owner says. sure says that one was
+// recorded there; "" is that nobody can know.
+func (a *app) relayAt(ctx context.Context) (at string, sure bool) {
+	addr := a.relayAddr()
+	configured := addr != "" && a.cfg.Relay.Addr != defaultRelayAddr
+	if a.cfg.Bus.URL == "" && !(configured && listens(ctx, addr)) {
 		info, err := natsd.Find(ctx, a.cfg.StateDir)
-		if err != nil || info.Relay == "" {
-			return "", errors.New("no relay runs on this machine; cbcast up serves one, --url names another")
+		if err == nil && info.Relay != "" {
+			return info.Relay, true
 		}
-		return info.Relay, nil
+		if !configured {
+			return "", false
+		}
 	}
-	if strings.HasSuffix(a.cfg.Relay.Addr, ":0") {
-		return "", errors.New("the relay may be at any port; --url names it")
+	if addr == "" {
+		return "", false
 	}
-	return a.relayScheme() + a.cfg.Relay.Addr, nil
+	return a.relayScheme() + addr, false
+}
+
+// relayAddr is the configured address as a client calls it; "" for any port.
+func (a *app) relayAddr() string {
+	host, port, err := net.SplitHostPort(a.cfg.Relay.Addr)
+	if err != nil || port == "0" {
+		return ""
+	}
+	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+func listens(ctx context.Context, addr string) bool {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	if err == nil {
+		_ = c.Close()
+	}
+	return err == nil
 }
 
 func (a *app) relayScheme() string {

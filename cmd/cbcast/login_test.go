@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -64,6 +65,31 @@ func send(t *testing.T, method, url, body string, header map[string]string) (int
 		t.Fatal(err)
 	}
 	return resp.StatusCode, string(b)
+}
+
+// A relay of another bus is found where it is configured to be, if it is there.
+func TestRelayAt(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	for _, c := range []struct{ addr, nats, want string }{
+		{"127.0.0.1:" + port, "", "http://127.0.0.1:" + port},
+		{"0.0.0.0:" + port, "", "http://127.0.0.1:" + port},
+		{":" + port, "nats://n", "http://127.0.0.1:" + port},
+		{"[::1]:1", "", "http://[::1]:1"}, // nobody there, and no hub
+		{defaultRelayAddr, "", ""},
+		{defaultRelayAddr, "nats://n", "http://" + defaultRelayAddr},
+		{"127.0.0.1:0", "nats://n", ""},
+	} {
+		a := &app{}
+		a.cfg.StateDir, a.cfg.Relay.Addr, a.cfg.Bus.URL = t.TempDir(), c.addr, c.nats
+		if got, sure := a.relayAt(t.Context()); got != c.want || sure {
+			t.Errorf("relay of %q with NATS %q = %q, %v; want %q", c.addr, c.nats, got, sure, c.want)
+		}
+	}
 }
 
 // A relay that is up gives an address that logs in once, and knows a token that is

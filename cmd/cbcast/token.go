@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -117,8 +118,16 @@ func addToken(name string, entry relay.Token) error {
 	if _, err := relay.ParseTokens(data); err != nil { // such a name may be there
 		return fmt.Errorf("the list of tokens in %s: %w", name, err)
 	}
+	if dir := filepath.Dir(name); !isDir(dir) {
+		return fmt.Errorf("write the list of tokens: there is no directory %s; make it first", dir)
+	}
 	if err := durable.WriteFile(name, append(data, '\n'), perm); err != nil {
 		return fmt.Errorf("write the list of tokens: %w", err)
 	}
 	return nil
+}
+
+func isDir(name string) bool {
+	st, err := os.Stat(name)
+	return err == nil && st.IsDir()
 }
