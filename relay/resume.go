@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -38,7 +39,7 @@ func (r *Relay) askOf(i bus.RunInfo, token string) (ask string, ok bool) {
 type ResumeRequest struct {
 	ResumeToken string          `json:"resumeToken"` // of a run.awaiting_input
 	Action      string          `json:"action"`      // one of its actions
-	Data        json.RawMessage `json:"data"`        // as its formSchema says
+	Data        json.RawMessage `json:"data"`        // what the action takes, see [workflow.AnswerOf]
 }
 
 // resumeWorkflow answers what a run waits for. Of the answers to one token the first
@@ -104,10 +105,15 @@ func (r *Relay) answerOf(ctx context.Context, i bus.RunInfo, q Asked, req Resume
 		view = was
 	}
 	a, err := workflow.AnswerOf(view, req.Action, req.Data)
-	if err != nil {
-		return a, fail(CodeBadRequest, err.Error()).with("ask", q.ID)
+	if err == nil {
+		return a, nil
 	}
-	return a, nil
+	aerr = fail(CodeBadRequest, err.Error()).with("ask", q.ID)
+	var form *workflow.FormError
+	if errors.As(err, &form) {
+		aerr = aerr.with("parameter", form.Parameter)
+	}
+	return a, aerr
 }
 
 // asAsked is an ask as it was when it was asked, read from the run's events.

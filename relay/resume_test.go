@@ -187,14 +187,9 @@ func TestWorkflowResumeQuestion(t *testing.T) {
 			required = a.ID
 		}
 	}
-	for data, want := range map[string]string{
-		"": "400 bad_request", `{}`: "400 bad_request", `{"Which?":"green of my own"}`: "202",
-	} {
-		if want == "202" {
-			continue
-		}
-		if got := s.resume("run-1", resumeBody(d.ResumeToken, required, data)); got != want {
-			t.Errorf("%s %q: %s, want %s", required, data, got, want)
+	for _, data := range []string{"", `{}`, `{"Which?":"green of my own"}`} {
+		if got := s.resume("run-1", resumeBody(d.ResumeToken, required, data)); got != "400 bad_request" {
+			t.Errorf("%s %q: %s", required, data, got)
 		}
 	}
 	var name string
