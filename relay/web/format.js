@@ -85,6 +85,13 @@ export function clockTime(t) {
   return Number.isNaN(ms) ? "" : new Date(ms).toLocaleTimeString([], { hour12: false });
 }
 
+// dayTime is a time with its day, where that is not today.
+export function dayTime(t, now) {
+  const d = new Date(t);
+  if (d.toDateString() === new Date(now).toDateString()) return clockTime(t);
+  return d.toLocaleString([], { month: "short", day: "numeric", ...(now - t > 300 * 86_400_000 ? { year: "numeric" } : { hour: "2-digit", minute: "2-digit", hour12: false }) });
+}
+
 export function fullTime(t) {
   const ms = typeof t === "number" ? t : when(t);
   return Number.isNaN(ms) ? "" : new Date(ms).toLocaleString([], { hour12: false, timeZoneName: "short" });

@@ -2,7 +2,7 @@
 
 import { Keyed, el, set, text } from "./dom.js";
 import * as api from "./api.js";
-import { clockTime, count, duration, fullTime, line, shortID, since, when, words } from "./format.js";
+import { count, dayTime, duration, fullTime, line, shortID, since, when, words } from "./format.js";
 import { verdictBadge, stateBadge } from "./badges.js";
 import { RunFeed } from "./runfeed.js";
 
@@ -128,6 +128,13 @@ export function labelsOf(labels) {
   return [l.cirepo, l.ciref, l.ciworkflow, l.cijob, l.cirun && "#" + l.cirun].filter(Boolean).map((s) => line(s, 60));
 }
 
+// subOf tells runs apart that have no name.
+function subOf(r) {
+  const child = line(r.versions?.child ?? "", 30);
+  const session = r.sessions?.[0] ? "session " + line(r.sessions[0], 64).slice(0, 8) : r.resume?.session ? "resumes " + line(r.resume.session, 64).slice(0, 8) : "";
+  return [...labelsOf(r.labels), line(r.host ?? "", 60), r.tenant && r.tenant !== "default" ? line(r.tenant, 40) : "", session, child && `${line(r.dialect || "agent", 20)} ${child}`, r.name ? shortID(r.run) : ""].filter(Boolean).join(" · ");
+}
+
 class Row {
   constructor() {
     this.state = el("span.cell-state");
@@ -147,15 +154,15 @@ class Row {
     set(this.link, "class", waits(r) ? "run waits" : "run");
     this.state.replaceChildren(stateBadge(r.state, r.alive));
     text(this.name, line(r.name || "run " + shortID(r.run), 120));
-    const labels = labelsOf(r.labels);
-    text(this.sub, [...labels, labels.length ? "" : line(r.host ?? "", 60), r.tenant && r.tenant !== "default" ? line(r.tenant, 40) : "", shortID(r.run)].filter(Boolean).join(" · "));
+    text(this.sub, subOf(r));
+    set(this.sub, "title", this.sub.textContent);
     text(this.why, why(r));
     text(this.dialect, line(r.dialect ?? "", 20));
     this.verdict.replaceChildren(verdictBadge(r.verdict));
     const start = when(r.started);
     const end = when(r.ended);
     text(this.took, Number.isNaN(start) ? "" : duration((Number.isNaN(end) ? (live(r) ? api.now() : when(r.updated)) : end) - start));
-    text(this.started, Number.isNaN(start) ? "" : api.now() - start > 86_400_000 ? since(api.now() - start) + " ago" : clockTime(start));
+    text(this.started, Number.isNaN(start) ? "" : dayTime(start, api.now()));
     set(this.started, "title", fullTime(start));
   }
 }
