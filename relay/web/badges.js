@@ -12,7 +12,7 @@ export function stateBadge(state, alive = true) {
     el("span.shape", { "aria-hidden": "true" }, shapes[state] ?? "·"), words(state || "unknown") + (away ? " (away)" : ""));
 }
 
-const verdicts = { success: "✓", failed: "✕", denied: "⊘", incomplete: "◒", interrupted: "⏹", lost: "?" };
+const verdicts = { success: "✓", failed: "✕", denied: "⊘", incomplete: "◒", interrupted: "□", lost: "?" };
 
 export function verdictBadge(verdict, provisional = false) {
   if (!verdict) return "";

@@ -41,7 +41,7 @@ class TaskRow {
   }
 
   update(t) {
-    const [shape, look] = { completed: ["✓", "done"], failed: ["✕", "failed"], killed: ["✕", "failed"], stopped: ["⏹", "cut"], running: ["◐", "running"], pending: ["○", "running"], paused: ["‖", "running"] }[t.status] ?? ["·", "none"];
+    const [shape, look] = { completed: ["✓", "done"], failed: ["✕", "failed"], killed: ["✕", "failed"], stopped: ["□", "cut"], running: ["◐", "running"], pending: ["○", "running"], paused: ["‖", "running"] }[t.status] ?? ["·", "none"];
     text(this.mark, shape);
     set(this.mark, "class", "mark " + look);
     text(this.name, line(t.label || t.name || t.description || t.id, 100));
