@@ -1,12 +1,13 @@
 // What cbcast itself states about a run, as blocks.
 
+import { argvText } from "./argv.js";
 import { bytes, count, line, words } from "./format.js";
 
 export function fact(b, e) {
   const d = e.frames[0] ?? {};
   switch (e.what) {
     case "started": {
-      const argv = (d.argv ?? []).join(" ");
+      const argv = argvText(d.argv ?? []);
       b.note("life", d.source ? `started (${words(d.source)})` : "started", [argv, d.host && "on " + d.host].filter(Boolean).join(" "));
       return;
     }

@@ -1,6 +1,7 @@
 // The head of a run's page: what it is, how it stands, what it has used.
 
 import { el, text } from "./dom.js";
+import { argvNodes } from "./argv.js";
 import * as api from "./api.js";
 import { compact, duration, fullTime, line, money, shortID, visible, when, words } from "./format.js";
 import { stateBadge, verdictBadge } from "./badges.js";
@@ -43,17 +44,17 @@ export class RunHead {
 
   showFacts(info, s) {
     const rows = [
-      ["verdict", s.verdict ? `${words(s.verdict.verdict)}: ${(s.verdict.evidence ?? []).map((e) => words(e.what) + (e.text ? ` (${line(e.text, 100)})` : "") + (e.seq ? ` at ${e.seq}` : "")).join(", ")}` : ""],
+      ["verdict", words(s.verdict?.verdict ?? "")], ["evidence", (s.verdict?.evidence ?? []).map((e) => words(e.what) + (e.text ? ` (${line(e.text, 100)})` : "") + (e.seq ? `: event ${e.seq}` : "")).join(", ")],
       ["run", state(s.run)], ["session", state(s.session)], ["tenant", info.tenant === "default" ? "" : info.tenant],
       ["started", fullTime(s.started_at)], ["ended", fullTime(s.ended_at)],
       ["exit", s.exit ? (s.exit.signal || (s.exit.code ?? "") + "" || s.exit.reason || "") : ""],
-      ["host", s.host], ["directory", s.cwd], ["command", (s.argv ?? []).join(" ")], ["versions", Object.entries(s.versions ?? {}).map((v) => v.join(" ")).join(", ")],
+      ["host", s.host], ["directory", s.cwd], ["command", s.argv?.length ? argvNodes(s.argv) : ""], ["versions", Object.entries(s.versions ?? {}).map((v) => v.join(" ")).join(", ")],
       ["can", s.capabilities ? `level ${s.capabilities.level}: ${(s.capabilities.commands ?? []).join(", ")}` : ""],
       ["turns", (s.turns ?? []).length + (s.dropped?.turns ?? 0) || ""], ["events", s.last_seq],
       ["warnings", (s.warnings ?? []).slice(-5).map((w) => `${words(w.what)}${w.text ? ": " + line(w.text, 120) : ""}`).join("; ")],
     ].filter(([, v]) => v !== "" && v !== undefined && v !== null);
     const ci = jobLink(info.labels);
-    this.table.replaceChildren(...rows.flatMap(([k, v]) => [el("dt", {}, k), el("dd", {}, visible(String(v)).slice(0, 600))]), ...(ci ? [el("dt", {}, "CI job"), el("dd", {}, ci)] : []));
+    this.table.replaceChildren(...rows.flatMap(([k, v]) => [el("dt", {}, k), el("dd", {}, Array.isArray(v) ? v : visible(String(v)).slice(0, 600))]), ...(ci ? [el("dt", {}, "CI job"), el("dd", {}, ci)] : []));
   }
 }
 
