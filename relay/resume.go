@@ -39,7 +39,7 @@ func (r *Relay) askOf(i bus.RunInfo, token string) (ask string, ok bool) {
 type ResumeRequest struct {
 	ResumeToken string          `json:"resumeToken"` // of a run.awaiting_input
 	Action      string          `json:"action"`      // one of its actions
-	Data        json.RawMessage `json:"data"`        // what the action takes, see [workflow.AnswerOf]
+	Data        json.RawMessage `json:"data"`        // as its formSchema says
 }
 
 // resumeWorkflow answers what a run waits for. Of the answers to one token the first
