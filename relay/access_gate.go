@@ -159,7 +159,7 @@ func (g *gate) readTokens() error {
 	name := g.r.cfg.TokensFile
 	all := g.env
 	if name != "" {
-		data, err := readTokensFile(name)
+		data, err := readFile(name, maxTokensFile)
 		if err != nil {
 			return err
 		}

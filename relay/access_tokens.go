@@ -11,8 +11,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -229,21 +227,4 @@ func (s *grants) session(id string) *grant {
 		return nil
 	}
 	return g
-}
-
-// readTokensFile reads a file with bounds.
-func readTokensFile(name string) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxTokensFile+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(data) > maxTokensFile {
-		return nil, fmt.Errorf("%s is larger than %d bytes", name, maxTokensFile)
-	}
-	return data, nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,8 +20,9 @@ const (
 	// codeAge is how long a code that logs a browser in may be used, once.
 	codeAge = 10 * time.Minute
 
-	// maxCodes bounds the codes that were not used yet; past it the oldest goes.
-	maxCodes = 64
+	// maxCodes bounds the codes of one token that were not used yet; past it its
+	// oldest goes.
+	maxCodes = 8
 )
 
 // sessionRoutes are for browsers, whose scripts must not hold a token.
@@ -232,10 +234,17 @@ func (s *codes) make(g *grant, now time.Time) CodeDoc {
 	c := code{base64.RawURLEncoding.EncodeToString(b[:]), g, now.Add(codeAge)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.list = append(s.list, c)
-	if len(s.list) > maxCodes {
-		s.list = append([]code{}, s.list[len(s.list)-maxCodes:]...)
+	of := 0
+	for _, o := range s.list {
+		if o.grant == g {
+			of++
+		}
 	}
+	if of >= maxCodes {
+		oldest := slices.IndexFunc(s.list, func(o code) bool { return o.grant == g })
+		s.list = slices.Delete(s.list, oldest, oldest+1)
+	}
+	s.list = slices.DeleteFunc(append(s.list, c), func(o code) bool { return !now.Before(o.expires) || !o.grant.holds() })
 	return CodeDoc{Path: "/login#" + c.text, Code: c.text, Expires: c.expires}
 }
 

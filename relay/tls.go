@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,17 +33,20 @@ func newCertificate(certFile, keyFile string) (*certificate, error) {
 	return c, err
 }
 
+// maxPEM bounds each file of the pair.
+const maxPEM = 1 << 20
+
 // read puts the pair in the files in force, if it is one and another than before.
 // While only one of the files is replaced they are no pair, and the old one stays.
 func (c *certificate) read() (changed bool, err error) {
 	if c == nil {
 		return false, nil
 	}
-	cert, err := os.ReadFile(c.certFile)
+	cert, err := readFile(c.certFile, maxPEM)
 	if err != nil {
 		return false, fmt.Errorf("CBCAST_RELAY_TLS_CERT: %w", err)
 	}
-	key, err := os.ReadFile(c.keyFile)
+	key, err := readFile(c.keyFile, maxPEM)
 	if err != nil {
 		return false, fmt.Errorf("CBCAST_RELAY_TLS_KEY: %w", err)
 	}
