@@ -3,7 +3,7 @@
 
 import { el, Keyed, set, text } from "./dom.js";
 import * as api from "./api.js";
-import { longText, prose } from "./blockviews.js";
+import { howDecided, longText, prose } from "./blockviews.js";
 import { diffOf } from "./diff.js";
 import { clockTime, count, line, pretty, since, visible, when, words } from "./format.js";
 import { schemaForm } from "./schema.js";
@@ -274,7 +274,7 @@ class PastAsk {
 
   update(a) {
     const by = { bus: "through cbcast", host: "by the agent's own host", policy: "by the policy" }[a.decided?.by] ?? "";
-    const how = [a.decided ? words(a.decided.decision) + (by ? " " + by : "") : "", words(a.closed?.reason ?? a.state), a.outcome && a.outcome !== "none" ? words(a.outcome) : ""].filter(Boolean).join(" · ");
+    const how = howDecided(a.decided?.decision, by && " " + by, a.closed?.reason ?? a.state, a.outcome).join(" · ");
     const s = `${clockTime(a.opened_at)}  ${line(a.id, 20)}  ${a.tool ? line(a.tool, 60) : words(a.kind)}  ${line(a.title, 120)} — ${how}`;
     text(this.node, s);
   }

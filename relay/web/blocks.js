@@ -235,7 +235,7 @@ export class Builder {
     for (const [id, b] of older.asks) {
       const later = this.asks.get(id);
       if (later) {
-        Object.assign(b, { state: later.state, reason: later.reason, decision: later.decision, outcome: later.outcome, title: b.title || later.title });
+        Object.assign(b, { state: later.state, reason: later.reason, decision: later.decision, outcome: later.outcome, chosen: later.chosen || b.chosen, title: b.title || later.title });
         gone.add(later);
       }
       this.asks.set(id, b);

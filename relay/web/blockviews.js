@@ -132,7 +132,7 @@ export class BlockView {
   }
 
   show_ask(b) {
-    const how = [b.decision && words(b.decision), b.reason && words(b.reason), b.outcome && b.outcome !== "none" && words(b.outcome)].filter(Boolean).join(", ");
+    const how = howDecided(b.decision, b.chosen ? `: ${line(b.chosen, 160)}` : "", b.reason, b.outcome).join(", ");
     text(this.said, `${line(b.ask, 20)} ${line(b.tool, 60)} ${line(b.title, 160)} — ${b.state === "open" ? "open" : how || words(b.state)}`);
     this.link.hidden = b.state !== "open";
     this.node.classList.toggle("open", b.state === "open");
@@ -147,6 +147,13 @@ export class BlockView {
     const facts = b.facts.map((f) => words(f.fact) + (f.reason ? ` (${line(f.reason, 120)})` : ""));
     text(this.said, `${words(b.name)}: ${facts.join(" → ")}`);
   }
+}
+
+// howDecided says how an ask was decided and ended, nothing of it twice. more stands behind the decision.
+export function howDecided(decision, more, reason, outcome) {
+  const did = decision === "answer" || (decision === "allow" && outcome === "answered") ? "answered" : words(decision ?? "");
+  const rest = [reason, outcome].filter((w) => w && w !== "none" && !(did && w === "answered") && w !== did).map(words);
+  return [...new Set([did && did + more, ...rest])].filter(Boolean);
 }
 
 // prose is a text with its fenced code set apart. That is all that is read into it: nothing in it

@@ -169,6 +169,12 @@ function fromHost(b, e, f) {
   if (f.type === "control_response" && e.ask) {
     const r = f.response?.response ?? {};
     const yes = r.behavior === "allow" || r.allowed === true || r.action === "accept";
-    b.ask(e.ask, { state: "answered", decision: yes ? "allow" : "deny" });
+    b.ask(e.ask, { state: "answered", decision: yes ? "allow" : "deny", chosen: yes ? chosen(r.updatedInput?.params?.answers ?? r.updatedInput?.answers) : "" });
   }
+}
+
+// chosen are the answers to the questions of an ask.
+function chosen(answers) {
+  if (!answers || typeof answers !== "object") return "";
+  return Object.values(answers).slice(0, 20).map((v) => contentText(v)).filter(Boolean).join("; ");
 }

@@ -68,6 +68,7 @@ func TestAsks(t *testing.T) {
 		}
 	}
 	p.say(result("c2", "thanks", false))
+	b.sees(".b-ask", "answered: Vue; lint, test; mind the docs")
 
 	// A no with a message. What somebody types stays while the run goes on.
 	p.say(assistant(call("c3", "Bash", obj{"command": "rm -rf build"})), ask("q3", "c3", "Bash", obj{"command": "rm -rf build"}))
@@ -93,6 +94,7 @@ func TestAsks(t *testing.T) {
 	b.until("its form goes, too", `document.querySelectorAll(".ask.card").length === 0`)
 	b.run(focus(".history summary"), keys("\r"))
 	b.sees(".past li", "deny through cbcast")
+	b.until("that a question was answered is said once", `[...document.querySelectorAll(".past li, .b-ask")].some((e) => e.textContent.includes("answered")) && ![...document.querySelectorAll(".past li, .b-ask")].some((e) => e.textContent.split("answered").length > 2)`)
 	b.sees(".past li", "allow by the policy")
 
 	// A form of an MCP server.
