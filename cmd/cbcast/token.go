@@ -43,7 +43,7 @@ Scopes: read (see runs), command (interrupt, messages …), answer (decide asks)
 	f := c.Flags()
 	f.StringSliceVar(&o.scopes, "scope", []string{string(relay.ScopeRead)}, "what it may: read, command, answer, admin")
 	f.StringSliceVar(&o.tenants, "tenant", nil, "whose runs it sees; all without")
-	f.StringSliceVar(&o.runs, "run", nil, "which runs it sees: ids, or prefix*; all without")
+	f.StringSliceVar(&o.runs, "run", nil, "which runs it sees: ids, or the beginning of ids and *; all without")
 	f.StringVar(&o.expires, "expires", "", "when it ends: a time from now (720h) or a date (2027-01-31T00:00:00Z); never without")
 	f.StringVar(&o.add, "add", "", "file of tokens to put the entry into; it is made if it is not there")
 	return c
@@ -53,6 +53,11 @@ func (a *app) token(name string, o tokenOptions, now time.Time) error {
 	t := relay.Token{Name: name, Tenants: o.tenants, Runs: o.runs}
 	for _, s := range o.scopes {
 		t.Scopes = append(t.Scopes, relay.Scope(strings.TrimSpace(s)))
+	}
+	for _, p := range o.runs {
+		if !canBeRun(p) {
+			return &exitError{exitUsage, fmt.Errorf("--run %q: no run can have this id; want one of cbcast ls, or the beginning of one and *", p)}
+		}
 	}
 	var err error
 	if t.Expires, err = expiry(o.expires, now); err != nil {
@@ -78,6 +83,22 @@ func (a *app) token(name string, o tokenOptions, now time.Time) error {
 		fmt.Fprintln(a.io.err, "cbcast: the first line is the token, which is not shown again; the second is the entry for the list of tokens")
 	}
 	return nil
+}
+
+// canBeRun reports whether p is the form of a run's id (a UUID in lower case), or
+// of its beginning with a * behind it.
+func canBeRun(p string) bool {
+	const form = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
+	id, prefix := strings.CutSuffix(p, "*")
+	if id == "" || len(id) > len(form) || !prefix && len(id) < len(form) {
+		return false
+	}
+	for i := range len(id) {
+		if dash := form[i] == '-'; dash != (id[i] == '-') || !dash && !strings.ContainsRune("0123456789abcdef", rune(id[i])) {
+			return false
+		}
+	}
+	return true
 }
 
 // expiry reads a time from now, or a date; zero for never.
