@@ -26,7 +26,9 @@ unambiguous part of one, or "last". With --follow it goes on until the run ends.
 With --all there is no RUN: the events of all runs are printed from now on, until
 tail is ended, each line with the end of its run's id. --tenant, --dialect,
 --session, --state and --kind choose, several words separated by commas; state and
-dialect are those of the list at the time of the event.`,
+dialect are those of the list at the time of the event.
+The list is written after the event, so that --state waiting misses asks: to see
+them, leave --state out.`,
 		Args: func(c *cobra.Command, args []string) error {
 			if all {
 				return cobra.NoArgs(c, args)
