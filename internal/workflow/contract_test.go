@@ -283,3 +283,18 @@ func TestDocs(t *testing.T) {
 		}
 	}
 }
+
+// The envelope in the document is the example.
+func TestEnvelopeInDocument(t *testing.T) {
+	want, err := os.ReadFile(filepath.Join(fixtures, "event_envelope_example.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "workflow-protocol.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(doc, append(append([]byte("```json\n"), want...), "```\n"...)) {
+		t.Errorf("docs/workflow-protocol.md does not show\n%s", want)
+	}
+}
