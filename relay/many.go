@@ -31,7 +31,7 @@ type many struct {
 // manyRoutes are about many runs at once.
 func (r *Relay) manyRoutes() []route {
 	return []route{{
-		"GET", "/v1/stream", ScopeRead, r.streamMany,
+		"GET", "/v1/stream", ScopeRead, again(r.streamMany),
 		"the list of runs and the events of all as server-sent events (tenant, dialect, session, state, waiting_for, kind, runs, limit, from, Last-Event-ID or after)",
 	}}
 }

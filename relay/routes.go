@@ -42,7 +42,7 @@ func (r *Relay) runRoutes() []route {
 		{"GET", "/v1/runs", ScopeRead, r.listRuns, "runs, the newest first (state, waiting_for, tenant, dialect, session, limit, cursor)"},
 		{"GET", "/v1/runs/{run}", ScopeRead, r.showRun, "one run's state"},
 		{"GET", "/v1/runs/{run}/events", ScopeRead, r.pageEvents, "its events, page by page (after, limit, task, session)"},
-		{"GET", "/v1/runs/{run}/stream", ScopeRead, r.streamRun, "its events as server-sent events (Last-Event-ID or after, task, session)"},
+		{"GET", "/v1/runs/{run}/stream", ScopeRead, again(r.streamRun), "its events as server-sent events (Last-Event-ID or after, task, session)"},
 		{"GET", "/v1/runs/{run}/asks", ScopeRead, r.listAsks, "what the agent asks (state)"},
 		{"GET", "/v1/commands/{id}", ScopeRead, r.showCommand, "what became of a command"},
 	}

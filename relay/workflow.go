@@ -15,7 +15,7 @@ func (r *Relay) workflowRoutes() []route {
 	return []route{
 		{"GET", "/api/workflows/runs/{id}", ScopeRead, r.showWorkflow, "a run, or a task of it, as a workflow"},
 		{"GET", "/api/workflows/runs/{id}/events", ScopeRead, r.pageWorkflow, "its workflow events, page by page (after, limit)"},
-		{"GET", "/api/workflows/runs/{id}/stream", ScopeRead, r.streamWorkflow, "its workflow events as server-sent events (Last-Event-ID or after)"},
+		{"GET", "/api/workflows/runs/{id}/stream", ScopeRead, again(r.streamWorkflow), "its workflow events as server-sent events (Last-Event-ID or after)"},
 		{"POST", "/api/workflows/runs/{id}/resume", ScopeAnswer, r.resumeWorkflow, "answer what it waits for"},
 		{"POST", "/api/workflows/runs/{id}/cancel", ScopeCommand, r.cancelWorkflow, "stop it"},
 	}
