@@ -102,8 +102,12 @@ func (o *authOptions) init() *cobra.Command {
 		Short: "Make an operator with its keys, and nats.conf",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
+			_, err := os.Stat(filepath.Join(o.store.Dir, "operator.jwt"))
 			if err := o.store.Init(); err != nil {
 				return err
+			}
+			if err == nil {
+				o.say("%s: the operator that was there and its keys are kept", o.store.Dir)
 			}
 			o.say("%s: start the server with it once there is a tenant: nats-server -c %[1]s", filepath.Join(o.store.Dir, "nats.conf"))
 			return nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/cbcast/cbcast/internal/bus"
 	"github.com/cbcast/cbcast/internal/event"
+	"github.com/cbcast/cbcast/internal/run"
 	"github.com/cbcast/cbcast/relay"
 )
 
@@ -132,7 +133,7 @@ func (a *app) given(ctx context.Context, b *bus.Bus, r bus.RunInfo, after uint64
 			word = "accepted before"
 		}
 		fmt.Fprintf(a.io.out, "%-9s command %s to run %s\n", word, c.ID, r.Run)
-		if alive, err := b.Alive(ctx, r.Run); err == nil && !alive {
+		if alive, err := b.Alive(ctx, r.Run); err == nil && !alive && !(g.Duplicate && isOver(ctx, b, r, c.ID)) {
 			fmt.Fprintln(a.io.err, "cbcast: the run's edge is not there now; the command waits for it until", c.DeliverBy.Local().Format(time.DateTime))
 		}
 	}
@@ -143,6 +144,18 @@ func (a *app) given(ctx context.Context, b *bus.Bus, r bus.RunInfo, after uint64
 		after = 0 // its facts may be there already
 	}
 	return a.awaitFacts(ctx, b, r.Ref(), after, c, o.json)
+}
+
+// isOver reports whether a command that was given before waits for nothing any more.
+func isOver(ctx context.Context, b *bus.Bus, r bus.RunInfo, id string) bool {
+	if !r.Ended.IsZero() {
+		return true
+	}
+	reading, err := relay.Read(ctx, b, r)
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(reading.View().Commands, func(c run.CommandView) bool { return c.ID == id && event.Fact(c.State).Final() })
 }
 
 // A factLine is one fact of a command in JSON.

@@ -30,18 +30,22 @@ Exit codes: 0 everything is as wanted (or was created)   4 something differs`,
 				if err != nil {
 					return fmt.Errorf("compare streams: %w", err)
 				}
+				if !plan {
+					if _, err := b.Ensure(ctx, a.topology()); err != nil {
+						return fmt.Errorf("create streams: %w", err)
+					}
+				}
 				drift := false
 				for _, ch := range changes {
+					if ch.Field == "" && !plan {
+						fmt.Fprintln(a.io.out, ch.Stream+": created")
+						continue
+					}
 					fmt.Fprintln(a.io.out, ch)
 					drift = drift || ch.Field != ""
 				}
 				if len(changes) == 0 {
 					fmt.Fprintln(a.io.out, "everything is there")
-				}
-				if !plan {
-					if _, err := b.Ensure(ctx, a.topology()); err != nil {
-						return fmt.Errorf("create streams: %w", err)
-					}
 				}
 				if drift {
 					return &exitError{code: exitIncomplete}

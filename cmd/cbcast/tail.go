@@ -25,8 +25,9 @@ unambiguous part of one, or "last". With --follow it goes on until the run ends.
 
 With --all there is no RUN: the events of all runs are printed from now on, until
 tail is ended, each line with the end of its run's id. --tenant, --dialect,
---session, --state and --kind choose, several words separated by commas; state and
-dialect are those of the list at the time of the event.
+--session and --state choose, several words separated by commas; state and dialect
+are those of the list at the time of the event. --kind chooses with a RUN, too:
+life, msg, task, end, ask, cmd, raw.
 The list is written after the event, so that --state waiting misses asks: to see
 them, leave --state out.`,
 		Args: func(c *cobra.Command, args []string) error {
@@ -36,6 +37,9 @@ them, leave --state out.`,
 			return cobra.ExactArgs(1)(c, args)
 		},
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := w.check(all); err != nil {
+				return &exitError{exitUsage, err}
+			}
 			if all {
 				return a.withBus(c.Context(), func(ctx context.Context, b *bus.Bus) error { return a.tailAll(ctx, b, o, w) })
 			}
@@ -44,6 +48,7 @@ them, leave --state out.`,
 				if err != nil {
 					return err
 				}
+				o.kinds = w.kinds
 				return a.tail(ctx, b, r, o)
 			})
 		},
@@ -55,11 +60,11 @@ them, leave --state out.`,
 	f.Uint64Var(&o.after, "after", 0, "begin behind this event number")
 	f.BoolVar(&all, "all", false, "the events of all runs, from now on")
 	for name, words := range map[string]*[]string{
-		"tenant": &w.tenants, "dialect": &w.dialects, "session": &w.sessions, "state": &w.states, "kind": &w.kinds,
+		"tenant": &w.tenants, "dialect": &w.dialects, "session": &w.sessions, "state": &w.states,
 	} {
 		f.StringSliceVar(words, name, nil, "with --all: only this "+name)
-		c.MarkFlagsMutuallyExclusive(name, "after")
 	}
+	f.StringSliceVar(&w.kinds, "kind", nil, "only this kind of event")
 	c.MarkFlagsMutuallyExclusive("json", "raw")
 	c.MarkFlagsMutuallyExclusive("all", "after")
 	c.MarkFlagsMutuallyExclusive("all", "raw")
@@ -69,6 +74,7 @@ them, leave --state out.`,
 type tailOptions struct {
 	follow, json, raw bool
 	after             uint64
+	kinds             []string // none is all
 }
 
 func (a *app) tail(ctx context.Context, b *bus.Bus, r bus.RunInfo, o tailOptions) error {
@@ -100,7 +106,7 @@ type printer struct {
 func (p *printer) print(e *event.Event) bool {
 	whole, _, broken := p.join.Add(e)
 	for _, f := range []*event.Event{broken, whole} {
-		if f != nil && p.err == nil {
+		if f != nil && p.err == nil && among(p.o.kinds, string(f.Kind)) {
 			p.err = p.one(f)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,6 +21,24 @@ type wanted struct {
 
 func among(words []string, have ...string) bool {
 	return len(words) == 0 || slices.ContainsFunc(have, func(h string) bool { return slices.Contains(words, h) })
+}
+
+// check refuses words that no event has, and choices that mean nothing for one run.
+func (w *wanted) check(all bool) error {
+	for _, k := range w.kinds {
+		if !slices.Contains(event.Kinds, event.Kind(k)) {
+			return fmt.Errorf("there is no kind %q; there are %s", k, strings.Trim(fmt.Sprint(event.Kinds), "[]"))
+		}
+	}
+	for _, d := range w.dialects {
+		if d == "" || checkDialect(d) != nil {
+			return fmt.Errorf("there is no dialect %q; there are claude, cbc, codex and unknown", d)
+		}
+	}
+	if !all && len(w.tenants)+len(w.dialects)+len(w.sessions)+len(w.states) > 0 {
+		return errors.New("--tenant, --dialect, --session and --state choose among all runs: they need --all")
+	}
+	return nil
 }
 
 // byEntry reports whether the entry of a run decides.
