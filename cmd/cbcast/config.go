@@ -57,6 +57,9 @@ type config struct {
 	MaxBytes   int64         `env:"MAX_BYTES" envDefault:"1073741824"`
 }
 
+// defaultLogLevel is config's.
+const defaultLogLevel = "warn"
+
 // configFiles lists the files that may hold CBCAST_ variables, weakest first.
 // Hosts that start agents often replace the environment; files survive that.
 func configFiles(vars map[string]string) []string {

@@ -160,6 +160,11 @@ func (s *station) listen(hub *natsd.Hub) (net.Listener, error) {
 		if err == nil {
 			return ln, nil
 		}
+		if hub != nil && !hub.Owner() {
+			if i := hub.Info(); i.Relay == s.a.relayScheme()+addr {
+				err = fmt.Errorf("%w; process %d of cbcast, which has this machine's hub, serves its relay there", err, i.PID)
+			}
+		}
 		errs = append(errs, err)
 	}
 	return nil, fmt.Errorf("listen for the relay: %w", errors.Join(errs...))

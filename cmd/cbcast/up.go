@@ -132,7 +132,8 @@ func (a *app) serviceLogger() (*slog.Logger, func(), error) {
 		return a.logger()
 	}
 	level := slog.LevelInfo
-	if _, set := environMap(a.environ)[envPrefix+"LOG_LEVEL"]; set {
+	_, set := environMap(a.environ)[envPrefix+"LOG_LEVEL"]
+	if set || a.cfg.LogLevel != defaultLogLevel { // a config file's
 		if err := level.UnmarshalText([]byte(a.cfg.LogLevel)); err != nil {
 			return nil, nil, &exitError{exitUsage, fmt.Errorf("CBCAST_LOG_LEVEL is %q; it must be debug, info, warn or error", a.cfg.LogLevel)}
 		}

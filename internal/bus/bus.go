@@ -208,7 +208,7 @@ func (b *Bus) keep(ctx context.Context) {
 			continue
 		}
 		b.broke(nil, err)
-		if failed == 0 {
+		if failed == 0 && ctx.Err() == nil {
 			b.log.Info("bus not reached, trying on", "error", err)
 		}
 		failed++

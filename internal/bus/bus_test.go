@@ -1,8 +1,10 @@
 package bus_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"path/filepath"
 	"strings"
@@ -12,6 +14,29 @@ import (
 	"github.com/cbcast/cbcast/internal/bus"
 	"github.com/cbcast/cbcast/internal/natsd"
 )
+
+// Close in the middle of a dial is no failure to tell of.
+func TestCloseWhileDialing(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	var out bytes.Buffer // read after Close
+	b, err := bus.Open(bus.Config{URL: "nats://" + ln.Addr().String()}, slog.New(slog.NewTextHandler(&out, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := ln.Accept() // says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	b.Close()
+	if out.Len() > 0 {
+		t.Errorf("log: %s", out.String())
+	}
+}
 
 func TestConnectNobody(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
