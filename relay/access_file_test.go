@@ -24,7 +24,10 @@ func TestReadFile(t *testing.T) {
 		most int
 		want string // of the error
 	}{
-		{file, 6, ""}, {file, 5, "larger than 5 bytes"}, {pipe, 6, "no regular file"}, {dir, 6, "no regular file"},
+		{file, 6, ""},
+		{file, 5, "larger than 5 bytes"},
+		{pipe, 6, "no regular file"},
+		{dir, 6, "no regular file"},
 		{filepath.Join(dir, "none"), 6, "no such file"},
 	} {
 		data, err := readFile(c.name, c.most)

@@ -97,6 +97,11 @@ func (r *Relay) answerAsk(w http.ResponseWriter, q *http.Request) *apiErr {
 		Interrupt: req.Interrupt, Session: req.Session, Vendor: req.Vendor,
 	}
 	g, err := r.giver(q).Answer(ctx, i, f.asked(id), a, duration(req.DeliverWithin))
+	return r.answered(w, g, err, id, a.Decision)
+}
+
+// answered says what became of an answer: it counts, or it was given before.
+func (r *Relay) answered(w http.ResponseWriter, g Given, err error, ask, decision string) *apiErr {
 	r.met.command(cmdAnswer, g, err)
 	if err != nil {
 		return r.asAPI(err)
@@ -105,7 +110,7 @@ func (r *Relay) answerAsk(w http.ResponseWriter, q *http.Request) *apiErr {
 	if g.Duplicate {
 		status = http.StatusOK
 	}
-	r.accepted(w, status, g, CommandAccepted{Ask: id, Decision: a.Decision})
+	r.accepted(w, status, g, CommandAccepted{Ask: ask, Decision: decision})
 	return nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"sort"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/cbcast/cbcast/internal/bus"
@@ -145,9 +144,7 @@ func (f *feed) trim(limit int) {
 type sub struct {
 	feed *feed
 	wake chan struct{} // capacity 1
-	end  func()        // ends a write that is under way; must not block
-	cut  atomic.Bool   // no write may follow
-	busy atomic.Int64  // when that write began, Unix nanoseconds; 0 without one
+	*pen
 
 	// Guarded by feed.mu.
 	next     int64 // index of the frame to take next
@@ -155,8 +152,8 @@ type sub struct {
 	joined   int64 // what is before this index was there before the client came
 }
 
-func (f *feed) enter(end func()) *sub {
-	s := &sub{feed: f, wake: make(chan struct{}, 1), end: end}
+func (f *feed) enter(p *pen) *sub {
+	s := &sub{feed: f, wake: make(chan struct{}, 1), pen: p}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s.joined = f.base + int64(len(f.ring))
@@ -228,21 +225,6 @@ func (f *feed) seqAt(i int) uint64 {
 		}
 	}
 	return ^uint64(0)
-}
-
-// stallAfter is how long one write may take while more than a feed holds is
-// waiting behind it. A client that only reads slowly finishes its writes.
-const stallAfter = time.Second
-
-// kick cuts the client.
-func (s *sub) kick() {
-	s.cut.Store(true)
-	s.end()
-}
-
-func (s *sub) stuck() bool {
-	since := s.busy.Load()
-	return since != 0 && time.Now().UnixNano()-since > int64(stallAfter)
 }
 
 // progress is what a subscription finds in its feed.

@@ -1,21 +1,15 @@
 package relay
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"sync/atomic"
 	"time"
 )
 
-// A manyOut writes the stream of many runs to its client, a part at a time and
-// each under a deadline.
+// A manyOut writes the stream of many runs to its client.
 type manyOut struct {
-	*answer
-	r     *Relay
-	every time.Duration
-	cut   atomic.Bool // no write may follow
+	*pen
 
 	buf  []byte    // written by the next flush
 	beat time.Time // of the next heartbeat
@@ -31,7 +25,7 @@ func newManyOut(w http.ResponseWriter, r *Relay) (*manyOut, *apiErr) {
 	if aerr != nil {
 		return nil, aerr
 	}
-	o := &manyOut{answer: a, r: r, every: r.cfg.Heartbeat}
+	o := &manyOut{pen: &pen{r: r, out: a}}
 	o.buf = fmt.Appendf(nil, "retry: %d\n\n", retryMin+rand.IntN(retrySpread))
 	_ = o.flush() // the next write says so again
 	return o, nil
@@ -39,29 +33,13 @@ func newManyOut(w http.ResponseWriter, r *Relay) (*manyOut, *apiErr) {
 
 // flush writes what is held.
 func (o *manyOut) flush() error {
-	for b := o.buf; len(b) > 0 && o.err == nil; {
-		part := b[:min(len(b), batchBytes)]
-		b = b[len(part):]
-		o.deadline(time.Now().Add(o.r.cfg.WriteTimeout))
-		if o.cut.Load() {
-			o.err = errSlow
-			break
-		}
-		if err := o.write(part); err != nil {
-			o.err = errors.Join(errNoBytes, err)
-		}
-		o.r.met.sent(len(part))
-		o.beat = time.Now().Add(o.every)
+	if len(o.buf) > 0 && o.err == nil {
+		o.err = o.write(o.buf)
+		o.beat = time.Now().Add(o.r.cfg.Heartbeat)
 	}
 	o.buf = o.buf[:0]
 	if cap(o.buf) > manyIdle {
 		o.buf = nil
 	}
 	return o.err
-}
-
-// kick ends a write that is under way, and lets none follow. It does not block.
-func (o *manyOut) kick() {
-	o.cut.Store(true)
-	o.answer.kick()
 }

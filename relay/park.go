@@ -45,9 +45,9 @@ type parking struct {
 func (s *subscription) keep(bg context.Context, c *caller, l *wire) {
 	ctx, cancel := context.WithCancel(bg)
 	p := &parking{wire: l, bg: bg, ctx: ctx, place: -1}
-	s.out, s.parking = l, p
+	s.pen, s.parking = &pen{r: s.r, out: l}, p
 	f := s.r.hub.subscribe(bg, s.ref, s.pos, s.head)
-	s.sub = f.enter(l.kick)
+	s.sub = f.enter(s.pen)
 	p.pumps.Go(func() {
 		s.buf, l.head = l.head, nil
 		s.open()

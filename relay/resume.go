@@ -78,16 +78,7 @@ func (r *Relay) resumeWorkflow(w http.ResponseWriter, q *http.Request) *apiErr {
 		return aerr
 	}
 	g, err := r.giver(q).Answer(ctx, i, asked, a, 0)
-	r.met.command(cmdAnswer, g, err)
-	if err != nil {
-		return r.asAPI(err)
-	}
-	status := http.StatusAccepted
-	if g.Duplicate {
-		status = http.StatusOK
-	}
-	r.accepted(w, status, g, CommandAccepted{Ask: id, Decision: a.Decision})
-	return nil
+	return r.answered(w, g, err, id, a.Decision)
 }
 
 // answerOf makes the answer of what the form was filled in with. The form of an ask

@@ -32,7 +32,7 @@ type subscription struct {
 	filter  filter
 	pos     uint64 // seq that everything up to has been sent or filtered out
 	head    uint64 // of the run, when the client came
-	out     outlet
+	pen     *pen
 	closing <-chan struct{}
 	sub     *sub
 	parking *parking // nil where the client keeps its goroutine
@@ -82,11 +82,11 @@ func (r *Relay) streamRun(w http.ResponseWriter, q *http.Request) *apiErr {
 	if aerr != nil {
 		return aerr
 	}
-	s.out = a
+	s.pen = &pen{r: r, out: a}
 	s.open()
 	f := r.hub.subscribe(ctx, s.ref, s.pos, s.head)
 	defer r.hub.leave(f)
-	s.sub = f.enter(a.kick)
+	s.sub = f.enter(s.pen)
 	defer f.quit(s.sub)
 	if err := s.serve(q.Context(), ctx); err != nil {
 		s.ended(err)
@@ -154,7 +154,7 @@ func (s *subscription) open() {
 
 // say adds what is no frame to what is written next.
 func (s *subscription) say(sse []byte) {
-	if s.out.chunked() {
+	if s.pen.out.chunked() {
 		sse = closeChunk(append(make([]byte, chunkHead, chunkHead+len(sse)+2), sse...))
 	}
 	s.buf = append(s.buf, sse...)
@@ -162,7 +162,7 @@ func (s *subscription) say(sse []byte) {
 
 // bytes is a frame as the outlet takes it.
 func (s *subscription) bytes(f *frame) []byte {
-	if s.out.chunked() {
+	if s.pen.out.chunked() {
 		return f.chunk
 	}
 	return f.sse
@@ -380,31 +380,10 @@ var comment = []byte(":\n\n")
 // idleBuffer is what a silent client may keep: there are thousands of them.
 const idleBuffer = 4 << 10
 
-// write gives b to the connection, a part at a time and each under a new
-// deadline: a long frame may take a slow client a while, a stalled one may not.
 func (s *subscription) write(b []byte) error {
-	defer s.busy(0)
-	for len(b) > 0 {
-		part := b[:min(len(b), batchBytes)]
-		b = b[len(part):]
-		now := time.Now()
-		s.out.deadline(now.Add(s.r.cfg.WriteTimeout))
-		s.busy(now.UnixNano())
-		if s.sub != nil && s.sub.cut.Load() {
-			return errSlow
-		}
-		if err := s.out.write(part); err != nil {
-			return errors.Join(errNoBytes, err)
-		}
-		s.r.met.sent(len(part))
+	err := s.pen.write(b)
+	if err == nil {
+		s.beat = time.Now().Add(s.r.cfg.Heartbeat)
 	}
-	s.beat = time.Now().Add(s.r.cfg.Heartbeat)
-	return nil
-}
-
-// busy notes since when a write is under way.
-func (s *subscription) busy(since int64) {
-	if s.sub != nil {
-		s.sub.busy.Store(since)
-	}
+	return err
 }

@@ -1,25 +1,20 @@
 package relay
 
-import (
-	"sync/atomic"
-	"time"
-)
+import "time"
 
 // A rider is one client's place in a line.
 type rider struct {
 	line  *line
 	wakes chan struct{} // capacity 1
-	end   func()        // ends a write that is under way; must not block
-	cut   atomic.Bool   // no write may follow
-	busy  atomic.Int64  // when that write began, Unix nanoseconds; 0 without one
+	*pen
 
 	// Guarded by line.mu.
 	next     int64 // index of the entry to take next
 	attached bool
 }
 
-func (l *line) enter(end func()) *rider {
-	s := &rider{line: l, wakes: make(chan struct{}, 1), end: end}
+func (l *line) enter(p *pen) *rider {
+	s := &rider{line: l, wakes: make(chan struct{}, 1), pen: p}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.subs[s] = struct{}{}
@@ -37,17 +32,6 @@ func (s *rider) poke() {
 	case s.wakes <- struct{}{}:
 	default:
 	}
-}
-
-// kick cuts the client.
-func (s *rider) kick() {
-	s.cut.Store(true)
-	s.end()
-}
-
-func (s *rider) stuck() bool {
-	since := s.busy.Load()
-	return since != 0 && time.Now().UnixNano()-since > int64(stallAfter)
 }
 
 // attach places s behind position pos, if the ring goes on from there.

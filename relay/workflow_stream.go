@@ -28,7 +28,7 @@ type watcher struct {
 	line    *line
 	place   *rider
 	pos     uint64 // everything up to it has been sent
-	out     *answer
+	pen     *pen
 	closing <-chan struct{}
 
 	buf    []byte
@@ -69,18 +69,20 @@ func (r *Relay) streamWorkflow(w http.ResponseWriter, q *http.Request) *apiErr {
 		return nil
 	}
 	s := &watcher{r: r, ref: l.ref, line: l, pos: pos, closing: closing}
-	if s.out, aerr = answerOf(w, r.cfg.WriteTimeout); aerr != nil {
+	a, aerr := answerOf(w, r.cfg.WriteTimeout)
+	if aerr != nil {
 		return aerr
 	}
+	s.pen = &pen{r: r, out: a}
 	s.open(st, last)
-	s.place = l.enter(s.out.kick)
+	s.place = l.enter(s.pen)
 	defer l.quit(s.place)
 	if err := s.serve(q.Context(), bg); err != nil {
 		r.streamEnded(closing, err)
 		r.log.Debug("workflow stream ended", "run", l.ref.Run, "after", s.pos, "error", err)
 		return nil
 	}
-	s.out.deadline(time.Now().Add(r.cfg.WriteTimeout)) // for the end of the answer
+	a.deadline(time.Now().Add(r.cfg.WriteTimeout)) // for the end of the answer
 	return nil
 }
 

@@ -2,7 +2,6 @@ package relay
 
 import (
 	"context"
-	"errors"
 	"time"
 )
 
@@ -59,30 +58,10 @@ func (s *watcher) flush() error {
 	return err
 }
 
-// write gives b to the connection, a part at a time and each under a new deadline.
 func (s *watcher) write(b []byte) error {
-	defer s.busy(0)
-	for len(b) > 0 {
-		part := b[:min(len(b), batchBytes)]
-		b = b[len(part):]
-		now := time.Now()
-		s.out.deadline(now.Add(s.r.cfg.WriteTimeout))
-		s.busy(now.UnixNano())
-		if s.place != nil && s.place.cut.Load() {
-			return errSlow
-		}
-		if err := s.out.write(part); err != nil {
-			return errors.Join(errNoBytes, err)
-		}
-		s.r.met.sent(len(part))
+	err := s.pen.write(b)
+	if err == nil {
+		s.beat = time.Now().Add(s.r.cfg.Heartbeat)
 	}
-	s.beat = time.Now().Add(s.r.cfg.Heartbeat)
-	return nil
-}
-
-// busy notes since when a write is under way.
-func (s *watcher) busy(since int64) {
-	if s.place != nil {
-		s.place.busy.Store(since)
-	}
+	return err
 }
