@@ -479,7 +479,7 @@ func (c *contract) checkSSE(o *operation, block []byte) error {
 	if hasID {
 		lines = lines[1:]
 	}
-	if none := o.responses["200"] + pointer("content", "text/event-stream", "x-events", ""); hasID && len(lines) == 0 && c.get(none) != nil {
+	if none := o.responses["200"] + pointer("content", "text/event-stream", "x-events", ""); hasID && id != "" && len(lines) == 0 && c.get(none) != nil {
 		return nil // it moves the cursor
 	}
 	if len(lines) != 2 {

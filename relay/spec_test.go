@@ -177,7 +177,7 @@ const own = `{
         "type": "object", "required": ["schema"],
         "properties": {
           "schema": {"$ref": "https://json-schema.org/draft/2020-12/schema"},
-          "x-events": {"type": "object", "additionalProperties": {
+          "x-events": {"type": "object", "properties": {"": {"type": "object", "required": ["id", "description"]}}, "additionalProperties": {
             "type": "object", "required": ["id", "data"], "additionalProperties": false,
             "properties": {"id": {"enum": ["always", "sometimes", "never"]}, "data": {"type": "object", "required": ["$ref"]}, "description": {"type": "string"}}
           }}
@@ -340,23 +340,28 @@ func TestContractRefuses(t *testing.T) {
 			t.Errorf("%s: %v", x.name, err)
 		}
 	}
-	stream := c.find("GET", &url.URL{Path: "/v1/runs/r/stream"})
+	stream, many := c.find("GET", &url.URL{Path: "/v1/runs/r/stream"}), c.find("GET", &url.URL{Path: "/v1/stream"})
 	event := `{"specversion":"1.0","id":"r/1","source":"/cbcast/t/r","type":"dev.cbcast.edge.started","time":"2026-01-02T03:04:05Z",` +
 		`"datacontenttype":"application/json","data":{"argv":[],"dialect":"claude"}}`
 	for _, x := range []struct {
-		name, block string
-		good        bool
+		name  string
+		op    *operation
+		block string
+		good  bool
 	}{
-		{"an event", "id: 1\nevent: life\ndata: " + event, true},
-		{"a comment", ":", true},
-		{"a fact's field more", "id: 1\nevent: life\ndata: " + strings.Replace(event, `"argv"`, `"new":1,"argv"`, 1), false},
-		{"no id", "event: life\ndata: " + event, false},
-		{"an event of another name", "id: 1\nevent: other\ndata: " + event, false},
-		{"two lines of data", "id: 1\nevent: life\ndata: " + event + "\ndata: x", false},
-		{"a gap with an id", "id: 1\nevent: gap\ndata: " + `{"asked":1,"first":2,"last":3,"reason":"not_kept"}`, false},
-		{"a gap", "event: gap\ndata: " + `{"asked":1,"first":2,"last":3,"reason":"not_kept"}`, true},
+		{"an event", stream, "id: 1\nevent: life\ndata: " + event, true},
+		{"a comment", stream, ":", true},
+		{"a fact's field more", stream, "id: 1\nevent: life\ndata: " + strings.Replace(event, `"argv"`, `"new":1,"argv"`, 1), false},
+		{"no id", stream, "event: life\ndata: " + event, false},
+		{"an event of another name", stream, "id: 1\nevent: other\ndata: " + event, false},
+		{"two lines of data", stream, "id: 1\nevent: life\ndata: " + event + "\ndata: x", false},
+		{"a gap with an id", stream, "id: 1\nevent: gap\ndata: " + `{"asked":1,"first":2,"last":3,"reason":"not_kept"}`, false},
+		{"a gap", stream, "event: gap\ndata: " + `{"asked":1,"first":2,"last":3,"reason":"not_kept"}`, true},
+		{"an id alone", stream, "id: 1", false},
+		{"an id alone, of many runs", many, "id: x", true},
+		{"an empty id alone", many, "id: ", false},
 	} {
-		if err := c.checkSSE(stream, []byte(x.block)); (err == nil) != x.good {
+		if err := c.checkSSE(x.op, []byte(x.block)); (err == nil) != x.good {
 			t.Errorf("%s: %v", x.name, err)
 		}
 	}
