@@ -15,7 +15,7 @@ import (
 // opened end then; the others go on.
 func TestRotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, small())
+		r := silentRig(t)
 		e := r.edge("run-1")
 		e.emit(note(1))
 		e.shipped()
@@ -77,7 +77,7 @@ func TestRotation(t *testing.T) {
 // A token's end ends its streams and its sessions, too.
 func TestExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, small())
+		r := silentRig(t)
 		e := r.edge("run-1")
 		e.emit(note(1))
 		e.shipped()

@@ -20,7 +20,7 @@ import (
 // command has left the bus, and a third relay, started since, still knows.
 func TestFirstAnswerWins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, small())
+		r := silentRig(t)
 		e := r.asking("run-1", bash(1))
 		e.renew(ttl)
 		relays := []*served{r.relayInBubble(relay.Config{}), r.relayInBubble(relay.Config{})}
@@ -92,7 +92,7 @@ func TestFirstAnswerWins(t *testing.T) {
 // by whoever answers next, by another relay, by one that starts later.
 func TestDecisionIsFinished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, small())
+		r := silentRig(t)
 		r.asking("run-1", bash(1)).renew(ttl)
 		waits := r.asking("run-2", bash(1))
 		waits.info.State = "waiting"
@@ -137,7 +137,7 @@ func TestDecisionIsFinished(t *testing.T) {
 // first, and nobody knows when its edge went with it written.
 func TestAnswerFacts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, small())
+		r := silentRig(t)
 		ends, dies := r.asking("run-1", bash(1)), r.asking("run-2", bash(1))
 		leave, stop := ends.renew(ttl), dies.renew(ttl)
 		s := r.relayInBubble(relay.Config{})

@@ -56,7 +56,6 @@ func TestBusAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := r.edge("run-1")
-	e.present(time.Minute)
 	e.emit(notes(10)...)
 	e.shipped()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

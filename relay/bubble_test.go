@@ -150,7 +150,7 @@ const (
 // holds everywhere (case 095).
 func TestLostThenTruth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, small())
+		r := silentRig(t)
 		e := r.edge("run-1")
 		stop := e.renew(ttl)
 		e.emit(fact(event.TypeStarted, event.Life, event.Started{Dialect: "claude", Argv: []string{"claude"}}), note(1))
@@ -233,7 +233,7 @@ func TestLostThenTruth(t *testing.T) {
 // says so once; a lost run is over after LostFinal.
 func TestLostFoundAtStartAndFinal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, small())
+		r := silentRig(t)
 		e := r.edge("run-1")
 		e.present(ttl)
 		e.emit(note(1))
@@ -275,7 +275,7 @@ func TestLostFoundAtStartAndFinal(t *testing.T) {
 // An exit event whose edge died before it could write the registry.
 func TestVerdictOfDeadEdge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, small())
+		r := silentRig(t)
 		s := r.relayInBubble(relay.Config{})
 		e := r.edge("run-1")
 		e.present(ttl)
@@ -293,7 +293,7 @@ func TestVerdictOfDeadEdge(t *testing.T) {
 
 func TestCommandFacts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, small())
+		r := silentRig(t)
 		s := r.relayInBubble(relay.Config{})
 		e := r.edge("run-1")
 		stop := e.renew(ttl)
@@ -399,7 +399,7 @@ func TestCommandFacts(t *testing.T) {
 // Commands outlive a relay: another one says what became of them.
 func TestCommandOverRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, small())
+		r := silentRig(t)
 		s := r.relayInBubble(relay.Config{})
 		e := r.edge("run-1")
 		e.emit(note(1))

@@ -22,7 +22,7 @@ import (
 // nothing are all ended by the relay.
 func TestSlowRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, small())
+		r := silentRig(t)
 		p := newPipes()
 		s := r.serve(patient(relay.Config{}), p, &http.Transport{DialContext: p.dial})
 		for what, x := range map[string]struct {

@@ -192,7 +192,7 @@ func TestLogIn(t *testing.T) {
 
 func TestLoginCode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, small())
+		r := silentRig(t)
 		k := newKeyring(t, relay.Token{Name: "alice", Scopes: []relay.Scope{relay.ScopeRead}}, relay.Token{Name: "bob", Scopes: []relay.Scope{relay.ScopeRead}})
 		file := k.file()
 		s := r.relayInBubble(relay.Config{TokensFile: file})

@@ -27,10 +27,10 @@ func TestSettle(t *testing.T) {
 		{name: "its edge is gone", exited: true, shown: "done incomplete", written: "done incomplete"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := newRig(t, small())
+			r := silentRig(t)
 			e := r.asking("run-1")
 			if tt.present {
-				e.present(time.Minute)
+				e.present(24 * time.Hour)
 			}
 			if tt.exited {
 				code := 0

@@ -102,7 +102,7 @@ func TestTLS(t *testing.T) {
 		roots.AppendCertsFromPEM([]byte(cert))
 		tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: h2}
 		defer tr.CloseIdleConnections()
-		s := &served{t: t, url: "https://" + ln.Addr().String(), client: &http.Client{Transport: tr}, patience: 10 * patience}
+		s := &served{t: t, url: "https://" + ln.Addr().String(), client: &http.Client{Transport: tr}, patience: 3 * patience}
 		s.until(func() bool { return s.get("/readyz", nil).status == 200 })
 		c := s.stream("/v1/runs/run-1/stream", k.header("a"))
 		if ev, ok := c.next(); !ok || ev.id != "1" || c.res.Proto != proto {

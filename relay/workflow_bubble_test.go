@@ -26,7 +26,7 @@ func TestWorkflowMergeWindow(t *testing.T) {
 		{unmerged: true, want: []string{"0s a", "10ms b", "60ms c"}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, small())
+			r := silentRig(t)
 			s := r.relayInBubble(relay.Config{Unmerged: tt.unmerged})
 			e := r.talking("run-1")
 			e.renew(ttl)
@@ -75,7 +75,7 @@ func TestWorkflowMergeWindow(t *testing.T) {
 // to the true end.
 func TestWorkflowLostThenTruth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, small())
+		r := silentRig(t)
 		e := r.talking("run-1")
 		stop := e.renew(ttl)
 		e.shipped()
@@ -144,7 +144,7 @@ func TestWorkflowLostThenTruth(t *testing.T) {
 // A lost run is over after LostFinal.
 func TestWorkflowLostFinal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, small())
+		r := silentRig(t)
 		e := r.talking("run-1")
 		e.shipped()
 		time.Sleep(time.Minute)
