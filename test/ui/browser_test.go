@@ -172,6 +172,20 @@ func (b *tab) press(selector, label string) {
 	b.run(chromedp.Evaluate[chromedp.Void](find+`.focus()`), chromedp.KeyEvent("\r"))
 }
 
+const (
+	edgeMore  = `document.querySelector(".edge button") !== null`
+	oldestSeq = `Number(document.querySelector(".block").dataset.seq)`
+)
+
+// readOlder asks for what was before, by the keyboard. The focus alone scrolls to
+// the top, which asks, too: the button may be gone before the key is pressed.
+func (b *tab) readOlder() {
+	b.t.Helper()
+	oldest := eval[int](b, oldestSeq)
+	b.run(evaluate(`document.querySelector(".edge button")?.focus()`), keys("\r"))
+	b.until("what was before", fmt.Sprintf(`%s < %d || !(%s)`, oldestSeq, oldest, edgeMore))
+}
+
 // login gives the page the token.
 func (b *tab) login(token string) {
 	b.t.Helper()

@@ -102,12 +102,8 @@ func TestGap(t *testing.T) {
 	b.firstRun()
 	b.until("the end", saidOnce("the last one"))
 	b.sees("[data-alert=gap]", "no longer kept")
-	for range 20 {
-		if eval[bool](b, `document.querySelector(".edge button") === null`) {
-			break
-		}
-		b.press(".edge button", "Read")
-		b.until("read", `!document.querySelector(".edge button")?.disabled`)
+	for eval[bool](b, edgeMore) {
+		b.readOlder()
 	}
 	b.sees(".edge", "are no longer kept")
 	b.shot("gap")

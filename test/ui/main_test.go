@@ -33,7 +33,7 @@ const (
 	envAgent   = "UI_AGENT" // the socket of the test that speaks for this process
 
 	// patience bounds the wait for what must come.
-	patience = 60 * time.Second
+	patience = 3 * time.Minute
 )
 
 func TestMain(m *testing.M) {
