@@ -237,13 +237,3 @@ func (m *Mapper) Over() bool { return m.over }
 // Known reports whether what the ID names was seen: any event of the run, or the
 // task.
 func (m *Mapper) Known() bool { return m.created }
-
-// Synthesise is a terminal envelope for a stream that has none and gets none: the
-// run's edge is gone. It is stored nowhere and has the seq 0.
-func (m *Mapper) Synthesise(code, message string, at time.Time) Envelope {
-	v := m.envelope(RunFailed, RunFailedData{
-		FinishedAt: at.UTC(), Status: string(run.Lost), Error: newError(code, message, ""), Synthesised: true,
-	})
-	v.Timestamp = at.UTC()
-	return v
-}

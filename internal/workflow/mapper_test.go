@@ -312,19 +312,3 @@ func TestKeptFromTheMiddle(t *testing.T) {
 		}
 	}
 }
-
-func TestSynthesise(t *testing.T) {
-	m := workflow.New(workflow.ID{Run: "r"})
-	for _, e := range claude(initLine)[:2] {
-		if _, err := m.Apply(e); err != nil {
-			t.Fatal(err)
-		}
-	}
-	v := m.Synthesise(workflow.CodeRunLost, "no word for 30 s", capture.Start)
-	if err := validate(envelopeSchema(), v); err != nil {
-		t.Error(err)
-	}
-	if v.Seq != 0 || v.Event != workflow.RunFailed || !strings.Contains(string(v.Data), `"synthesised":true`) {
-		t.Errorf("%s", v.AppendJSON(nil))
-	}
-}
