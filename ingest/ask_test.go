@@ -284,7 +284,7 @@ func TestHostAnswers(t *testing.T) {
 func TestAnsweredTwice(t *testing.T) {
 	r := session(t, claude)
 	r.asked(ask(`"q1"`, "Bash", `{}`))
-	r.write(`{"type":"user",`) // both wait behind half a line
+	r.half(`{"type":"user",`) // both wait behind half a line
 	one, two := r.answer("a1", allow), r.answer("a1", deny)
 	r.write(`"message":{"role":"user","content":"x"}}` + "\n")
 	if line, err := r.read(); err != nil || !strings.Contains(line, "user") {
@@ -371,7 +371,7 @@ func TestKilledEdgeAsk(t *testing.T) {
 	id := r.answer("a1", allow)
 	r.heard()
 	r.fact(id, event.Written)
-	r.write(`{"type":"user",`) // half a line: the next answer waits
+	r.half(`{"type":"user",`) // the next answer waits
 	waits := r.answer("a3", deny)
 	poll(r, "the intent in the journal", func() bool {
 		files, _ := filepath.Glob(filepath.Join(root, "*", "*"))

@@ -339,18 +339,28 @@ func TestMessageCBC(t *testing.T) {
 // Messages that wait are bounded, expire in their own time and make room.
 func TestMessageWaits(t *testing.T) {
 	r := session(t, cbc)
-	early := r.command("message", `{"content":"early"}`, func(c *bus.Command) { c.DeliverBy = time.Now().Add(100 * time.Millisecond) })
 	var ids []string
-	for i := range 15 {
-		ids = append(ids, r.command("message", fmt.Sprintf(`{"content":"m%d"}`, i)))
+	waits := func() {
+		ids = append(ids, r.command("message", fmt.Sprintf(`{"content":"m%d"}`, len(ids))))
 	}
-	// Commands are taken in their order: this one comes after all of them.
-	equal(t, "past the bound", r.final(r.command("message", `{"content":"x"}`)), []string{"refused: too_many_messages"})
-	got := r.final(early)
-	if len(got) != 1 || !strings.HasPrefix(got[0], "expired: not written: the child would lose the line") {
-		t.Errorf("early: %v", got)
+	for range 15 {
+		waits()
 	}
-	ids = append(ids, r.command("message", `{"content":"m15"}`))
+	// Commands are taken in their order: the second of these two comes after all
+	// others. On a slow machine the first has expired by then, and it waits itself.
+	var early, past []string
+	for d := 200 * time.Millisecond; d < patience; d *= 3 {
+		a := r.command("message", `{"content":"early"}`, func(c *bus.Command) { c.DeliverBy = c.Time.Add(d) })
+		b := r.command("message", `{"content":"x"}`, func(c *bus.Command) { c.DeliverBy = c.Time.Add(2 * d) })
+		if early, past = r.final(a), r.final(b); len(past) != 1 || !strings.HasPrefix(past[0], "expired: ") {
+			break
+		}
+	}
+	equal(t, "past the bound", past, []string{"refused: too_many_messages"})
+	if len(early) != 1 || !strings.HasPrefix(early[0], "expired: not written: the child would lose the line") {
+		t.Errorf("early: %v", early)
+	}
+	waits()
 	r.say(cbc.result())
 	for i := range ids {
 		if m := r.userMessage(); string(m.Message.Content) != fmt.Sprintf(`"m%d"`, i) {
@@ -436,11 +446,20 @@ func TestSteerCapture(t *testing.T) {
 // A message that the child has taken is awaited for as long as its turn takes.
 func TestMessagePatient(t *testing.T) {
 	r := session(t, claude)
-	soon := func(c *bus.Command) { c.EffectBy = time.Now().Add(100 * time.Millisecond) }
-	id := r.command("message", `{"content":"long"}`, soon)
-	r.userMessage()
-	r.say(life(id, "queued"))
-	r.fact(id, event.Acked)
+	var id string
+	var by time.Time
+	soon := func(c *bus.Command) { c.EffectBy = by }
+	for d := 200 * time.Millisecond; d < patience; d *= 3 {
+		by = time.Now().Add(d)
+		id = r.command("message", `{"content":"long"}`, soon)
+		r.userMessage()
+		r.say(life(id, "queued"))
+		evs := r.w.await(r, r.run, "what became of "+id, func(evs []*event.Event) bool { return len(facts(evs, id)) > 1 })
+		if facts(evs, id)[1] == acked {
+			break // it was taken in its time
+		}
+	}
+	by = by.Add(100 * time.Millisecond)
 	lost := r.command("message", `{"content":"lost"}`, soon)
 	r.userMessage()
 	equal(t, "not taken", r.final(lost), []string{written, "unknown: no effect seen in time"})

@@ -324,7 +324,7 @@ func TestExpired(t *testing.T) {
 // Nothing is sent again.
 func TestNeverAnswered(t *testing.T) {
 	r := session(t, cbc)
-	id := r.command("interrupt", "", func(c *bus.Command) { c.EffectBy = time.Now().Add(50 * time.Millisecond) })
+	id := r.command("interrupt", "", func(c *bus.Command) { c.EffectBy = c.Time.Add(50 * time.Millisecond) })
 	equal(t, "session", r.request().Request.Session, "s-main")
 	equal(t, "facts", r.final(id), []string{written, "unknown: no effect seen in time"})
 	r.stdin.Close()
@@ -445,7 +445,7 @@ func after(hold <-chan struct{}, dial ingest.Dialer) ingest.Dialer {
 // stand between lines of the parent.
 func TestInjectedLine(t *testing.T) {
 	r := session(t, cbc)
-	r.write(`{"type":"user","message":`) // half a line
+	r.half(`{"type":"user","message":`)
 	id := r.command("interrupt", `{"reason":"stop:  \u2028 \r\n é 😀 \"x\""}`)
 	late := r.command("interrupt", "")
 	r.write(`{"role":"user","content":"x"}}` + "\n")

@@ -161,7 +161,7 @@ func TestFlushTogether(t *testing.T) {
 // kill it.
 func edgeRig(t *testing.T, root string) (*rig, *exec.Cmd) {
 	t.Helper()
-	r := &rig{TB: t, w: theBus(t), root: root, reports: make(chan report, 1024)}
+	r := &rig{TB: t, w: theBus(t), root: root, reports: make(chan report, 1024), halves: make(chan int, 1)}
 	l, env := listen(t)
 	cmd := exec.Command(exe(t))
 	opt, _ := json.Marshal(edgeOptions{Args: streamArgs, Socket: strings.TrimPrefix(env[0], socketEnv+"="), Spool: root, URL: r.w.srv.ClientURL()})

@@ -37,8 +37,9 @@ const (
 	socketEnv = "INGEST_TEST_SOCKET"
 )
 
-// patience bounds every wait for something that must come.
-const patience = 30 * time.Second
+// patience bounds every wait for something that must come: a slow machine is no
+// fault.
+const patience = 2 * time.Minute
 
 func TestMain(m *testing.M) {
 	switch os.Getenv(roleEnv) {
@@ -71,9 +72,11 @@ type order struct {
 	Code int    `json:"code,omitempty"`
 }
 
-// A report is what the agent tells the test: a line of its stdin, or its end.
+// A report is what the agent tells the test: a line of its stdin, how much it has
+// of one that is not whole yet, or the end.
 type report struct {
 	Line string `json:"line,omitempty"`
+	Half int    `json:"half,omitempty"`
 	EOF  bool   `json:"eof,omitempty"`
 }
 
@@ -103,10 +106,18 @@ func puppet() int {
 	enc := json.NewEncoder(c)
 	go func() {
 		r := bufio.NewReader(os.Stdin)
+		var line []byte
 		for {
-			line, err := r.ReadString('\n')
-			if line != "" {
-				enc.Encode(report{Line: line})
+			b, err := r.ReadByte()
+			if err == nil {
+				line = append(line, b)
+			}
+			switch {
+			case len(line) > 0 && (b == '\n' || err != nil):
+				enc.Encode(report{Line: string(line)})
+				line = line[:0]
+			case err == nil && r.Buffered() == 0:
+				enc.Encode(report{Half: len(line)})
 			}
 			if err != nil {
 				enc.Encode(report{EOF: true})
@@ -263,6 +274,7 @@ type rig struct {
 	conn    net.Conn
 	orders  *json.Encoder
 	reports chan report
+	halves  chan int // the last report of a line that is not whole yet; capacity 1
 	readers sync.WaitGroup
 
 	mu       sync.Mutex // guards out, err
@@ -276,7 +288,7 @@ var streamArgs = []string{"-p", "--input-format", "stream-json", "--output-forma
 // wrap starts an agent under an edge.
 func wrap(tb testing.TB, o ingest.Options, args ...string) *rig {
 	tb.Helper()
-	r := &rig{TB: tb, w: theBus(tb), root: o.SpoolRoot, reports: make(chan report, 1024), outcome: make(chan ingest.Outcome, 1)}
+	r := &rig{TB: tb, w: theBus(tb), root: o.SpoolRoot, reports: make(chan report, 1024), halves: make(chan int, 1), outcome: make(chan ingest.Outcome, 1)}
 	l, env := listen(tb)
 	o.Argv = append([]string{exe(tb)}, args...)
 	o.Env = append(o.Env, append(env, roleEnv+"=puppet")...)
@@ -362,7 +374,15 @@ func (r *rig) accept(l net.Listener) {
 			if dec.Decode(&rep) != nil {
 				return
 			}
-			r.reports <- rep
+			if rep.Half == 0 {
+				r.reports <- rep
+				continue
+			}
+			select {
+			case <-r.halves:
+			default:
+			}
+			r.halves <- rep.Half
 		}
 	})
 }
@@ -396,11 +416,11 @@ func (r *rig) order(o order) {
 	}
 }
 
-// say lets the agent write lines to its stdout.
+// say lets the agent write lines to its stdout, all at once.
 func (r *rig) say(lines ...string) {
 	r.Helper()
-	for _, l := range lines {
-		r.order(order{Op: "out", Data: []byte(l + "\n")})
+	if len(lines) > 0 {
+		r.raw(strings.Join(lines, "\n") + "\n")
 	}
 }
 
@@ -411,6 +431,23 @@ func (r *rig) write(s string) {
 	r.Helper()
 	if _, err := io.WriteString(r.stdin, s); err != nil {
 		r.Fatal(err)
+	}
+}
+
+// half is what the parent writes of a line. The agent has it: until the rest is
+// written, too, nothing else may come.
+func (r *rig) half(s string) {
+	r.Helper()
+	r.write(s)
+	for timeout := time.After(patience); ; {
+		select {
+		case n := <-r.halves:
+			if n == len(s) {
+				return
+			}
+		case <-timeout:
+			r.Fatal("half a line did not come to the agent")
+		}
 	}
 }
 
@@ -544,6 +581,19 @@ func (r *rig) command(name, data string, change ...func(*bus.Command)) string {
 		r.Fatal(err)
 	}
 	return c.ID
+}
+
+// brief sends a command that expires before it is written. One that is too late
+// even for the edge is sent again, with more time.
+func (r *rig) brief(name, data string) (got []string) {
+	r.Helper()
+	for d := 100 * time.Millisecond; d < patience; d *= 3 {
+		got = r.final(r.command(name, data, func(c *bus.Command) { c.DeliverBy = c.Time.Add(d) }))
+		if !slices.Equal(got, []string{"expired: delivered too late"}) {
+			break
+		}
+	}
+	return got
 }
 
 // facts are those of one command so far, "fact" or "fact: reason".

@@ -1,23 +1,17 @@
 package ingest_test
 
-import (
-	"testing"
-	"time"
-
-	"github.com/cbcast/cbcast/internal/bus"
-)
+import "testing"
 
 // A command that waits for the child's stdin holds up no other: what is refused
 // or expires does so at once, and the rest is written in order.
 func TestSlowCommand(t *testing.T) {
 	r := session(t, claude)
-	r.write(`{"type":"user","message":`) // half a line: nothing of ours may be written
+	r.half(`{"type":"user","message":`) // nothing of ours may be written
 	first := r.command("interrupt", "")
-	short := r.command("interrupt", "", func(c *bus.Command) { c.DeliverBy = time.Now().Add(100 * time.Millisecond) })
 	bad := r.command("interrupt", `{"turn":"half"}`)
-	last := r.command("interrupt", "")
 	equal(t, "refused behind it", r.final(bad), []string{"refused: bad_arguments: turn is end or keep"})
-	equal(t, "expired behind it", r.final(short), []string{"expired: not written: a line before it still waits: context deadline exceeded"})
+	equal(t, "expired behind it", r.brief("interrupt", ""), []string{"expired: not written: a line before it still waits: context deadline exceeded"})
+	last := r.command("interrupt", "")
 	r.write(`{"role":"user","content":"x"}}` + "\n")
 	r.read()
 	a, b := r.request(), r.request()
