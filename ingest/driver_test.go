@@ -239,10 +239,12 @@ func TestDriveEndsWhatStays(t *testing.T) {
 
 // A run that takes too long is interrupted, and ended where that does not help.
 func TestDriveTimeout(t *testing.T) {
-	ingest.SetKillStep(t, 100*time.Millisecond)
+	// The exact times are in TestDriveEnd; here a real child has to keep up.
+	const limit = 2 * time.Second
+	ingest.SetKillStep(t, 1500*time.Millisecond)
 	for name, change := range map[string]func(*ingest.Drive){
-		ingest.EndedTimeout: func(d *ingest.Drive) { d.Timeout = 300 * time.Millisecond },
-		ingest.EndedIdle:    func(d *ingest.Drive) { d.MaxIdle = 300 * time.Millisecond },
+		ingest.EndedTimeout: func(d *ingest.Drive) { d.Timeout = limit },
+		ingest.EndedIdle:    func(d *ingest.Drive) { d.MaxIdle = limit },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := drive(t, options(t), dialect.Claude, change, "go")

@@ -23,8 +23,8 @@ func rungs(interrupt, stop, term time.Duration) func(*ingest.Options) {
 }
 
 const (
-	quick = 100 * time.Millisecond
-	never = time.Hour // a rung that must not be needed
+	quick = time.Second // a child that answers does so before
+	never = time.Hour   // a rung that must not be needed
 )
 
 // details are those of a command's facts so far, in order.
@@ -180,15 +180,15 @@ func TestEscalateSignals(t *testing.T) {
 	}{
 		{
 			name: "no answer, SIGTERM", s: claude, control: func(r *rig) { r.request() },
-			want:    []string{written, "written: escalated to SIGTERM: no answer to the interrupt in 100ms", settled},
+			want:    []string{written, "written: escalated to SIGTERM: no answer to the interrupt in 1s", settled},
 			signals: []string{"SIGTERM command"},
 		},
 		{
 			name: "the turn goes on, SIGKILL", s: claude, stubborn: true,
 			control: func(r *rig) { r.say(ack(r.request().ID)) },
 			want: []string{
-				written, acked, "written: escalated to SIGTERM: the turn goes on 100ms after the interrupt",
-				"written: escalated to SIGKILL: it did not leave in 100ms", settled,
+				written, acked, "written: escalated to SIGTERM: the turn goes on 1s after the interrupt",
+				"written: escalated to SIGKILL: it did not leave in 1s", settled,
 			},
 			signals: []string{"SIGTERM command", "SIGKILL command"},
 		},
@@ -202,7 +202,7 @@ func TestEscalateSignals(t *testing.T) {
 			control: func(r *rig) { r.say(ack(r.request().ID)); r.say(ack(r.request().ID)) },
 			want: []string{
 				written, acked, "written: escalated to stop_task: tasks outlive the interrupt", acked,
-				"written: escalated to SIGTERM: 1 tasks go on 100ms after stop_task", settled,
+				"written: escalated to SIGTERM: 1 tasks go on 1s after stop_task", settled,
 			},
 			signals: []string{"SIGTERM command"},
 		},

@@ -17,7 +17,7 @@ import (
 // A one-shot agent that stays after its result is ended when that is asked for,
 // and the run is a success (case 025).
 func TestKillAfterResult(t *testing.T) {
-	ingest.SetKillStep(t, 50*time.Millisecond)
+	ingest.SetKillStep(t, 1500*time.Millisecond) // SIGTERM has to do it
 	o := options(t)
 	o.Dialect, o.KillAfterResult = dialect.Claude, 50*time.Millisecond
 	r := wrap(t, o, "-p", "--output-format", "stream-json", "do it")

@@ -19,7 +19,7 @@ import (
 )
 
 // limit is when a test that waits for something gives up.
-const limit = 30 * time.Second
+const limit = 2 * time.Minute
 
 // readTap reads a tap to its end.
 func readTap(t *child.Tap) map[child.Stream][]byte {

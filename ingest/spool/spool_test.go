@@ -95,7 +95,7 @@ func TestAppendAndRead(t *testing.T) {
 
 func TestWait(t *testing.T) {
 	s := create(t, t.TempDir(), spool.Options{})
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	got := make(chan error, 1)
 	go func() { got <- s.Wait(ctx, 2) }()
