@@ -99,7 +99,7 @@ func TestDrainCutsStalled(t *testing.T) {
 		e.emit(frameOf(`{"x":"` + string(pad(200<<10)) + `"}`))
 	}
 	e.shipped()
-	s := r.narrow(relay.Config{WriteTimeout: time.Hour, Drain: 3 * time.Second})
+	s := r.narrow(relay.Config{WriteTimeout: time.Hour, Drain: 8 * time.Second})
 	s.stream("/v1/runs/run-1/stream", nil).take(1)
 	other := s.stream("/v1/runs/run-1/stream?after=39", nil)
 	other.take(1)

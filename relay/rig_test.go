@@ -315,6 +315,16 @@ func (c *client) next() (sseEvent, bool) {
 	return sseEvent{}, false
 }
 
+// heartbeat waits for the next comment.
+func (c *client) heartbeat() {
+	c.t.Helper()
+	for line := ""; line != ":"; line = c.sc.Text() {
+		if !c.sc.Scan() {
+			c.t.Fatalf("the stream ended: %v", c.sc.Err())
+		}
+	}
+}
+
 func (c *client) all() []sseEvent {
 	var list []sseEvent
 	for e, ok := c.next(); ok; e, ok = c.next() {
