@@ -26,7 +26,7 @@ var mayImport = map[string][]string{
 	"internal/natsd":    {"internal/durable"},
 	"internal/natsauth": {"internal/subject"},
 	"internal/workflow": {"internal/event", "internal/dialect", "internal/run"},
-	"internal/segment":  {"internal/event", "internal/durable"},
+	"internal/segment":  {"internal/event", "internal/subject", "internal/durable"},
 	"internal/consume":  {"internal/event", "internal/subject", "internal/dialect", "internal/run", "internal/bus", "internal/durable"},
 	"internal/health":   {},
 
