@@ -19,6 +19,8 @@ type ask struct {
 	method string // or subtype
 	agent  bool   // a sub-agent of a task asks
 	sig    uint64 // of tool and input
+
+	closing int // number of its end, see [State.EachAsk]
 }
 
 func (a *ask) open() bool { return a.State == AskOpen }
@@ -180,6 +182,7 @@ func (s *State) closeAsk(a *ask, reason, outcome string, seq uint64) {
 	a.State, a.Outcome, a.Form = AskShut, outcome, nil
 	a.Closed = &AskEnd{Reason: reason, Seq: seq, At: at(s.now)}
 	s.asksClosed++
+	a.closing = s.asksClosed
 }
 
 // asksAtExit ends what is open when the run ends. died says that its edge did not
