@@ -1,5 +1,7 @@
 package ingest
 
+import "strings"
+
 // ciVars is the allow-list: which variables of which CI say who a run is, and
 // under which label they are published. Nothing else of the environment is.
 var ciVars = []struct{ label, name string }{
@@ -37,6 +39,39 @@ var ciVars = []struct{ label, name string }{
 	{"ciurl", "CI_JOB_URL"},
 	{"ciurl", "BUILDKITE_BUILD_URL"},
 	{"ciurl", "BUILD_URL"},
+}
+
+// TraceParent is the span that the CI has opened around the job, in the form of W3C
+// Trace Context, "" where the environment names none that is valid. Buildkite's agent
+// has a variable of its own for it.
+func TraceParent(env map[string]string) string {
+	for _, name := range []string{"TRACEPARENT", "BUILDKITE_TRACING_TRACEPARENT"} {
+		if v := env[name]; validTraceParent(v) {
+			return v
+		}
+	}
+	return ""
+}
+
+// validTraceParent checks the form of version 00, which later versions begin with.
+func validTraceParent(v string) bool {
+	if len(v) < 55 || len(v) > maxLabel || v[2] != '-' || v[35] != '-' || v[52] != '-' || v[:2] == "ff" {
+		return false
+	}
+	if len(v) > 55 && (v[:2] == "00" || v[55] != '-') {
+		return false
+	}
+	for i, c := range []byte(v[:55]) {
+		if i != 2 && i != 35 && i != 52 && (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	for _, c := range []byte(v[55:]) {
+		if c < '!' || c > '~' {
+			return false
+		}
+	}
+	return strings.Trim(v[3:35], "0") != "" && strings.Trim(v[36:52], "0") != ""
 }
 
 // maxLabel bounds a label's value in bytes.

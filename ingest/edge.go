@@ -50,8 +50,11 @@ type Options struct {
 	Key        []byte // of keyed hashes, the same for all runs of a host
 	Partitions int
 	Labels     map[string]string // CI identity
-	Version    string
-	Dial       Dialer // nil leaves everything in the spool
+	// TraceParent is the CI's own span around the job, see [TraceParent]; it goes on
+	// the run's first event.
+	TraceParent string
+	Version     string
+	Dial        Dialer // nil leaves everything in the spool
 	// SyncInterval of the store: acknowledged events stay in the spool for twice
 	// this time after the run.
 	SyncInterval time.Duration

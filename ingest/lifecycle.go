@@ -31,7 +31,7 @@ func (e *edge) started(pid int) {
 	if d := e.o.Drive; d != nil {
 		s.Driven, s.Sandbox, s.Approval = true, d.Sandbox, d.Approval
 	}
-	e.rec.fact(event.TypeStarted, event.Life, s)
+	e.rec.started(s, e.o.TraceParent)
 }
 
 // exited records the run's last event and ends the spool.

@@ -525,6 +525,26 @@ func TestCILabels(t *testing.T) {
 	}
 }
 
+func TestTraceParent(t *testing.T) {
+	const good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	for in, want := range map[string]string{
+		good: good, "01" + good[2:] + "-more": "01" + good[2:] + "-more", good[:54]: "", good + "-more": "", strings.ToUpper(good): "",
+		"ff" + good[2:]: "", "00-" + strings.Repeat("0", 32) + good[35:]: "", good[:36] + strings.Repeat("0", 16) + "-01": "",
+		"01" + good[2:] + "-\n": "", "": "",
+	} {
+		equal(t, in, ingest.TraceParent(map[string]string{"TRACEPARENT": in}), want)
+	}
+	equal(t, "buildkite", ingest.TraceParent(map[string]string{"TRACEPARENT": "x", "BUILDKITE_TRACING_TRACEPARENT": good}), good)
+
+	o := options(t)
+	o.TraceParent = good
+	r := wrap(t, o, streamArgs...)
+	r.exit(0)
+	evs := r.w.history(t, r.run)
+	equal(t, "started", evs[0].TraceParent, good)
+	equal(t, "others", evs[len(evs)-1].TraceParent, "")
+}
+
 // An id that holds a secret is masked where it is an attribute, too, on this and
 // on every later event; one that is too long is cut and told apart by a hash.
 func TestHostileIDs(t *testing.T) {

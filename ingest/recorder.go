@@ -313,6 +313,16 @@ func (r *recorder) fact(typ string, kind event.Kind, data any) {
 	r.factLocked(time.Now(), typ, kind, data, kind == event.Life)
 }
 
+// started records the run's first event, within the CI's own span where it has one.
+func (r *recorder) started(s event.Started, traceParent string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.commit()
+	e := r.factEvent(time.Now(), event.TypeStarted, event.Life, s)
+	e.TraceParent = traceParent
+	r.append(&e, nil, true)
+}
+
 func (r *recorder) factLocked(at time.Time, typ string, kind event.Kind, data any, reserved bool) bool {
 	r.commit() // it is of what came before
 	e := r.factEvent(at, typ, kind, data)

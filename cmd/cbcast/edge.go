@@ -53,9 +53,11 @@ func (a *app) edgeOptions(log *slog.Logger) ingest.Options {
 		log.Warn("no key for keyed hashes; this run has one of its own", "error", err)
 		key = randomKey()
 	}
+	env := environMap(a.environ)
 	return ingest.Options{
-		Config: a.cfg.Edge, Env: childEnviron(a.environ), SpoolRoot: a.spoolRoot(), Key: key,
-		Partitions: a.partitions(), Labels: ingest.CILabels(environMap(a.environ)), Version: version(),
+		TraceParent: ingest.TraceParent(env),
+		Config:      a.cfg.Edge, Env: childEnviron(a.environ), SpoolRoot: a.spoolRoot(), Key: key,
+		Partitions: a.partitions(), Labels: ingest.CILabels(env), Version: version(),
 		SyncInterval: a.syncInterval(), Log: log,
 	}
 }
