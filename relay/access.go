@@ -130,13 +130,19 @@ const (
 	ScopeRead    Scope = "read"    // see runs and their events
 	ScopeCommand Scope = "command" // give commands: interrupt, stop_task, message …
 	ScopeAnswer  Scope = "answer"  // answer asks, resume what waits for input
-	ScopeAdmin   Scope = "admin"   // everything, and what is about the relay itself
+	// ScopeDelegate lets a program act for people that it knows itself, and name them.
+	ScopeDelegate Scope = "delegate"
+	ScopeAdmin    Scope = "admin" // everything, and what is about the relay itself
 )
+
+// Scopes are all of them.
+var Scopes = []Scope{ScopeRead, ScopeCommand, ScopeAnswer, ScopeDelegate, ScopeAdmin}
 
 // A caller is who sent a request, as far as a token or the loopback says.
 type caller struct {
 	name    string // for the audit; never the token
 	from    string // where the request came from, for the audit
+	behalf  string // on whose behalf it says to act, for the audit
 	via     string // how it is known: token, session, loopback
 	scopes  []Scope
 	tenants []string  // whose runs it may see; nil is everybody's
@@ -190,7 +196,7 @@ func (r *Relay) checkCaller(q *http.Request, scope Scope) (*caller, *apiErr) {
 	case err != nil:
 		return nil, err
 	case c.holds(scope):
-		return c, nil
+		return c, c.actFor(q)
 	case c.grant == nil && scope == ScopeAdmin && q.URL.Path == metricsPath:
 		return c, nil // whoever reads here may see it
 	case c.grant == nil:

@@ -132,15 +132,15 @@ func (t *Token) check() (sum [sha256.Size]byte, err error) {
 	case t.Name == actorLocal || t.Name == actorLoopback:
 		return sum, fmt.Errorf("the name %s is the relay's own", t.Name)
 	case len(t.Scopes) == 0:
-		return sum, errors.New("scopes is missing: some of read, command, answer, admin")
+		return sum, errors.New("scopes is missing: some of " + scopeWords())
 	case len(t.Tenants) > maxBound || len(t.Runs) > maxBound:
 		return sum, fmt.Errorf("at most %d tenants and %d runs are taken", maxBound, maxBound)
 	case slices.Contains(t.Tenants, "") || slices.ContainsFunc(t.Tenants, func(s string) bool { return strings.Contains(s, "*") }):
 		return sum, errors.New("tenants are names, without wildcards; leave tenants out for all")
 	}
 	for _, s := range t.Scopes {
-		if !slices.Contains([]Scope{ScopeRead, ScopeCommand, ScopeAnswer, ScopeAdmin}, s) {
-			return sum, fmt.Errorf("there is no scope %q; there are read, command, answer, admin", cut(string(s)))
+		if !slices.Contains(Scopes, s) {
+			return sum, fmt.Errorf("there is no scope %q; there are %s", cut(string(s)), scopeWords())
 		}
 	}
 	for _, p := range t.Runs {

@@ -121,7 +121,7 @@ func (r *Relay) order(w http.ResponseWriter, q *http.Request, o Order, deliver, 
 
 func (r *Relay) giver(q *http.Request) *Giver {
 	return &Giver{
-		Bus: r.bus, Actor: callerOf(q).name, From: callerOf(q).from, DeliverWithin: r.cfg.DeliverWithin, EffectWithin: r.cfg.EffectWithin,
+		Bus: r.bus, Actor: callerOf(q).name, From: callerOf(q).from, For: callerOf(q).behalf, DeliverWithin: r.cfg.DeliverWithin, EffectWithin: r.cfg.EffectWithin,
 	}
 }
 

@@ -89,7 +89,11 @@ func (g *Giver) Answer(ctx context.Context, i bus.RunInfo, q Asked, a event.Answ
 // late says in an audit fact that somebody's answer did not count, once for each
 // who gave it and what it said, and returns cause, or why the fact is not there.
 func (g *Giver) late(ctx context.Context, i bus.RunInfo, a event.Answer, cause error) error {
-	h := sha256.Sum256(append([]byte(g.Actor+"\x00"), canonical(mustJSON(a))...))
+	who := g.Actor
+	if g.For != "" {
+		who += "\x00" + g.For
+	}
+	h := sha256.Sum256(append([]byte(who+"\x00"), canonical(mustJSON(a))...))
 	if len(mustJSON(a)) > maxLate {
 		a = event.Answer{Ask: a.Ask, Decision: a.Decision, Message: cut(a.Message)}
 	}
@@ -102,7 +106,7 @@ func (g *Giver) late(ctx context.Context, i bus.RunInfo, a event.Answer, cause e
 	_, _, err := g.Bus.Decide(ctx, &event.Event{
 		Tenant: i.Tenant, Run: i.Run, Ref: subject.Audit(id), Time: now, Type: event.TypeAudit, Kind: event.Cmd,
 		Stream: event.Edge, ContentType: event.JSON, Data: mustJSON(event.Audit{
-			Command: id, Name: cmdAnswer, Actor: g.Actor, From: g.From, Args: &event.CommandArgs{Answer: &a}, Refused: why,
+			Command: id, Name: cmdAnswer, Actor: g.Actor, From: g.From, For: g.For, Args: &event.CommandArgs{Answer: &a}, Refused: why,
 		}),
 	}, subject.Audit(id))
 	return cmp.Or(err, cause)
@@ -177,8 +181,12 @@ func (g *Giver) stands(ctx context.Context, c bus.Command, audit *event.Audit, a
 		have = *audit.Args.Answer
 	}
 	if !bytes.Equal(canonical(mustJSON(have)), canonical(mustJSON(a))) {
-		return Given{}, fail(CodeAnswered, "somebody else has answered this first").
+		err := fail(CodeAnswered, "somebody else has answered this first").
 			with("ask", a.Ask).with("command", c.ID).with("decision", have.Decision).with("actor", audit.Actor).with("at", c.Time)
+		if audit.For != "" {
+			err = err.with("for", audit.For)
+		}
+		return Given{}, err
 	}
 	return Given{Command: c, Duplicate: true}, nil
 }

@@ -30,6 +30,7 @@ type Giver struct {
 	Bus   *bus.Bus
 	Actor string // who: token name or verified identity
 	From  string // from where: address or program
+	For   string // on whose behalf, "" for the actor's own; audited only
 	// DeliverWithin and EffectWithin are the times of a command that names none
 	// and has none of its own.
 	DeliverWithin, EffectWithin time.Duration
@@ -171,7 +172,7 @@ func (g *Giver) audit(ctx context.Context, c bus.Command, args event.CommandArgs
 		return nil, false, err
 	}
 	a := event.Audit{
-		Command: c.ID, Name: c.Name, Task: args.Task, Reason: args.Reason, Actor: c.Actor, From: c.From,
+		Command: c.ID, Name: c.Name, Task: args.Task, Reason: args.Reason, Actor: c.Actor, From: c.From, For: g.For,
 		DeliverBy: c.DeliverBy, EffectBy: c.EffectBy, EdgeAlive: alive, Args: auditArgs(c.ID, args),
 	}
 	e, mine, err := g.Bus.Decide(ctx, &event.Event{

@@ -38,7 +38,7 @@ const (
 	tokenTenant = "cbcast_token-of-a-caller-of-another-tenant"
 )
 
-var allScopes = []relay.Scope{relay.ScopeRead, relay.ScopeCommand, relay.ScopeAnswer, relay.ScopeAdmin}
+var allScopes = relay.Scopes
 
 // secret is in what run-2 says, and nowhere else.
 const secret = "secret-of-run-2"

@@ -152,7 +152,7 @@ var schemaNames = map[reflect.Type]string{
 var typeWords = map[reflect.Type]func() []string{
 	reflect.TypeFor[relay.Code](): relay.Codes,
 	reflect.TypeFor[relay.Scope](): func() []string {
-		return words([]relay.Scope{relay.ScopeRead, relay.ScopeCommand, relay.ScopeAnswer, relay.ScopeAdmin})
+		return words(relay.Scopes)
 	},
 	reflect.TypeFor[fold.Verdict](): func() []string { return words(fold.Verdicts) },
 	reflect.TypeFor[event.Fact](): func() []string {

@@ -71,6 +71,9 @@ func factSummary(e *event.Event) string {
 		if au.Args != nil && au.Args.Answer != nil {
 			name += " " + short(au.Args.Ask) + " " + short(au.Args.Decision)
 		}
+		if au.For != "" {
+			au.Actor += " for " + au.For
+		}
 		if au.Refused != "" {
 			return fmt.Sprintf("%s  by %s from %s did not count: %s", name, short(au.Actor), short(au.From), short(au.Refused))
 		}

@@ -33,15 +33,15 @@ list in CBCAST_RELAY_TOKENS_FILE (or CBCAST_RELAY_TOKENS), a JSON array. With --
 is put into that file, and only the token is printed. A relay that runs reads the file
 again by itself, within seconds.
 
-Scopes: read (see runs), command (interrupt, messages …), answer (decide asks), admin
-(everything). Each of the others includes read.`,
+Scopes: read (see runs), command (interrupt, messages …), answer (decide asks), delegate
+(act for people of a chat, by name), admin (everything). Each of the others includes read.`,
 		Example: `  cbcast token ci-dashboard --scope read --tenant acme --expires 2160h
   cbcast token alice --scope command,answer --add /etc/cbcast/tokens.json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error { return a.token(args[0], o, time.Now()) },
 	}
 	f := c.Flags()
-	f.StringSliceVar(&o.scopes, "scope", []string{string(relay.ScopeRead)}, "what it may: read, command, answer, admin")
+	f.StringSliceVar(&o.scopes, "scope", []string{string(relay.ScopeRead)}, "what it may: read, command, answer, delegate, admin")
 	f.StringSliceVar(&o.tenants, "tenant", nil, "whose runs it sees; all without")
 	f.StringSliceVar(&o.runs, "run", nil, "which runs it sees: ids, or the beginning of ids and *; all without")
 	f.StringVar(&o.expires, "expires", "", "when it ends: a time from now (720h) or a date (2027-01-31T00:00:00Z); never without")

@@ -258,12 +258,15 @@ type Conflict struct {
 // says. There is one for each command. That of an answer is the decision on its
 // ask: whoever stored it first has decided.
 type Audit struct {
-	Command   string    `json:"command"`
-	Name      string    `json:"name"`
-	Task      string    `json:"task,omitempty"`
-	Reason    string    `json:"reason,omitempty"`
-	Actor     string    `json:"actor"` // token name; "local" is whoever holds this machine's token
-	From      string    `json:"from"`  // address
+	Command string `json:"command"`
+	Name    string `json:"name"`
+	Task    string `json:"task,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	Actor   string `json:"actor"` // token name; "local" is whoever holds this machine's token
+	From    string `json:"from"`  // address
+	// For is on whose behalf, as the token's holder says: a person of a chat
+	// ("slack:T012/U345"). Only tokens with the scope delegate may say it.
+	For       string    `json:"for,omitempty"`
 	DeliverBy time.Time `json:"deliver_by,omitzero"`
 	EffectBy  time.Time `json:"effect_by,omitzero"`
 	// EdgeAlive says whether the run's edge was there when the command was given.

@@ -24,6 +24,10 @@ type Client struct {
 	// cuts streams, which then go on where they were.
 	HTTP *http.Client
 
+	// OnBehalfOf is for whom commands and answers are given, where the token has the
+	// scope delegate: the audit names both.
+	OnBehalfOf string
+
 	// Idle is how long a stream may be silent before it is connected anew; 0 is 45 s.
 	// A relay sends a comment at least every 15 s.
 	Idle time.Duration
@@ -68,6 +72,9 @@ func (c *Client) request(ctx context.Context, method, path string, body any) (*h
 	}
 	if body != nil {
 		q.Header.Set("Content-Type", "application/json")
+	}
+	if c.OnBehalfOf != "" && method != http.MethodGet {
+		q.Header.Set("Cbcast-On-Behalf-Of", c.OnBehalfOf)
 	}
 	if c.Token != "" {
 		q.Header.Set("Authorization", "Bearer "+c.Token)
@@ -120,6 +127,13 @@ func asError(err error) *Error {
 		return e
 	}
 	return nil
+}
+
+// Asks returns GET /v1/runs/{run}/asks: what the agent asks and asked.
+func (c *Client) Asks(ctx context.Context, run string) (json.RawMessage, error) {
+	var doc json.RawMessage
+	err := c.call(ctx, http.MethodGet, "/v1/runs/"+url.PathEscape(run)+"/asks", nil, &doc)
+	return doc, err
 }
 
 // State returns GET /v1/runs/{run}: what the list says of the run (info), and its
