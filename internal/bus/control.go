@@ -96,11 +96,16 @@ func (b *Bus) LastLiveness(ctx context.Context, tenant, run string) (*event.Even
 
 // Controls yields the facts about a run in the order they were stored.
 func (b *Bus) Controls(ctx context.Context, tenant, run string) iter.Seq2[*event.Event, error] {
+	return b.ControlsTo(ctx, tenant, run, math.MaxUint64)
+}
+
+// ControlsTo is [Bus.Controls] up to a stream sequence.
+func (b *Bus) ControlsTo(ctx context.Context, tenant, run string, to uint64) iter.Seq2[*event.Event, error] {
 	return func(yield func(*event.Event, error) bool) {
 		filter := subject.ControlFilter(tenant, run)
 		last, err := b.get(ctx, subject.ControlStream, getRequest{LastFor: filter})
 		if err == nil {
-			err = b.scan(ctx, subject.ControlStream, filter, 1, last.seq, func(s *stored) error {
+			err = b.scan(ctx, subject.ControlStream, filter, 1, min(last.seq, to), func(s *stored) error {
 				e, err := decodeStored(s)
 				if err != nil {
 					b.log.Warn("control fact not readable, left out", "stream_seq", s.seq, "error", err)

@@ -29,7 +29,8 @@ const (
 	historyTries = 5
 )
 
-func (b *Bus) history(ctx context.Context, r Ref, after uint64, yield func(*event.Event, error) bool) error {
+// history is [Bus.History] up to stream sequence to.
+func (b *Bus) history(ctx context.Context, r Ref, after, to uint64, yield func(*event.Event, error) bool) error {
 	head, headSeq, err := b.Last(ctx, r)
 	if errors.Is(err, ErrNotFound) {
 		return nil
@@ -51,7 +52,7 @@ func (b *Bus) history(ctx context.Context, r Ref, after uint64, yield func(*even
 		start = 1
 	}
 	var d decoder
-	return b.scan(ctx, r.stream(), r.filter(), start, headSeq, func(s *stored) error {
+	return b.scan(ctx, r.stream(), r.filter(), start, min(headSeq, to), func(s *stored) error {
 		e, err := d.stored(s)
 		if err != nil {
 			b.log.Warn("event not readable, left out", "stream", r.stream(), "stream_seq", s.seq, "error", err)

@@ -12,21 +12,34 @@ import (
 )
 
 // A Log is one of the streams that hold what happened: a partition of the events
-// by its number, or [ControlLog].
+// by its number, [ControlLog] or [CommandLog].
 type Log int
 
-// ControlLog holds the facts about runs that their edges did not write.
-const ControlLog Log = -1
+// The logs beside the events.
+const (
+	ControlLog Log = -1 // facts about runs that their edges did not write
+	CommandLog Log = -2 // commands to runs
+)
+
+// String is the name of the stream.
+func (l Log) String() string { return l.stream() }
 
 func (l Log) stream() string {
-	if l == ControlLog {
+	switch l {
+	case ControlLog:
 		return subject.ControlStream
+	case CommandLog:
+		return subject.CommandStream
 	}
 	return subject.EventStream(int(l))
 }
 
+// filter is what of the log is of a tenant and a kind, "" for any. The log of
+// commands is read as a whole.
 func (l Log) filter(tenant, kind string) string {
 	switch {
+	case l == CommandLog:
+		return subject.CommandStreamSubjects
 	case l != ControlLog:
 		return subject.EventsFilter(int(l), tenant, kind)
 	case tenant != "":

@@ -27,7 +27,8 @@ type pull struct {
 	inbox   string
 	msgs    chan *nats.Msg
 	sub     *nats.Subscription
-	pending int // messages asked for that have not come
+	pending int  // messages asked for that have not come
+	once    bool // asked once: [ErrNotFound] when the request ended
 	quiet   *time.Timer
 }
 
@@ -38,6 +39,10 @@ type pullRequest struct {
 	Expires   time.Duration `json:"expires,omitempty"`
 	Heartbeat time.Duration `json:"idle_heartbeat,omitempty"`
 	NoWait    bool          `json:"no_wait,omitempty"`
+
+	// Group and ID are of a consumer that serves one reader at a time (ADR-42).
+	Group string `json:"group,omitempty"`
+	ID    string `json:"id,omitempty"`
 }
 
 // newPull begins to read a consumer: at most req.Batch messages are under way. With
@@ -114,7 +119,7 @@ func (p *pull) take(ctx context.Context) (*nats.Msg, *nats.MsgMetadata, error) {
 }
 
 func (p *pull) refill() error {
-	if p.req.NoWait || p.pending > p.req.Batch/2 {
+	if p.req.NoWait || p.once || p.pending > p.req.Batch/2 {
 		return nil
 	}
 	return p.ask()
@@ -131,7 +136,12 @@ func (p *pull) word(h nats.Header) error {
 		return fmt.Errorf("%w: no more messages", ErrNotFound)
 	case status == "408", status == "409" && (h.Get("Nats-Pending-Messages") != "") && !strings.Contains(strings.ToLower(text), "consumer"):
 		p.pending -= left // a request has ended
+		if p.once {
+			return fmt.Errorf("%w: the request ended: %s", ErrNotFound, text)
+		}
 		return p.refill()
+	case status == "423":
+		return errWrongPin
 	case status == "503":
 		return asErr(context.Background(), nats.ErrNoResponders)
 	}

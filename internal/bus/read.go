@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"time"
 
 	"github.com/cbcast/cbcast/internal/event"
@@ -100,8 +101,13 @@ func (b *Bus) Epoch(ctx context.Context, partition int) (time.Time, error) {
 // It holds about twice [historyBytes] at a time, whatever the run's length. An error
 // ends it: [ErrUnavailable] when the bus went away and did not come back in time.
 func (b *Bus) History(ctx context.Context, r Ref, after uint64) iter.Seq2[*event.Event, error] {
+	return b.HistoryTo(ctx, r, after, math.MaxUint64)
+}
+
+// HistoryTo is [Bus.History] up to a stream sequence of the partition.
+func (b *Bus) HistoryTo(ctx context.Context, r Ref, after, to uint64) iter.Seq2[*event.Event, error] {
 	return func(yield func(*event.Event, error) bool) {
-		err := b.history(ctx, r, after, yield)
+		err := b.history(ctx, r, after, to, yield)
 		if err != nil && !errors.Is(err, errStopped) {
 			yield(nil, fmt.Errorf("history of %s: %w", r.Run, err))
 		}
