@@ -47,8 +47,8 @@ type Server struct {
 	hs *http.Server
 }
 
-// Listen takes the address; nothing is served before Run.
-func Listen(o Options) (*Server, error) {
+// New takes the address; nothing is served before Run.
+func New(o Options) (*Server, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
