@@ -96,6 +96,13 @@ type Handler interface {
 	Commit(ctx context.Context, pressed bool) (upTo map[bus.Log]bus.Place, err error)
 }
 
+// A Beginner is a [Handler] that wants to know from where a log is given: at the start,
+// and after each lost connection or take-over. What lies before it was acked, by this
+// instance or by another one.
+type Beginner interface {
+	Begun(log bus.Log, after bus.Place)
+}
+
 // A Rebuilder is a [Handler] that wants to know when a log is not the one that it was:
 // made anew, or with another end. What it knows by places of the log behind after is void;
 // the log is given again from there.

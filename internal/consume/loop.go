@@ -120,6 +120,9 @@ func (l *loop) begin(it item) {
 		if it.from.read.Seq < it.after.Seq {
 			it.from.read = it.after
 		}
+		if b, ok := l.c.h.(Beginner); ok {
+			b.Begun(it.from.log, it.after)
+		}
 		return
 	}
 	it.from.read, it.from.acked = it.after, it.after.Seq
