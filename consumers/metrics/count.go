@@ -1,0 +1,442 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cbcast/cbcast/internal/bus"
+	"github.com/cbcast/cbcast/internal/dialect"
+	"github.com/cbcast/cbcast/internal/event"
+	"github.com/cbcast/cbcast/internal/run"
+	"github.com/cbcast/cbcast/internal/subject"
+)
+
+// Bounds of what is remembered about runs that are not live.
+const (
+	maxEnded    = 20_000
+	maxLost     = 20_000 // of runs counted as lost for good
+	maxSessions = 10_000 // CodeBuddy's
+	maxHoles    = 10_000
+	forgetAfter = 7 * 24 * time.Hour
+)
+
+// A tally counts entries of the logs. One goroutine applies them; mu guards what is
+// read by others meanwhile.
+type tally struct {
+	opt  Options
+	past Past // nil where only what comes is known
+
+	mu sync.Mutex
+	*book
+	sets     *sets
+	live     map[runKey]*live
+	folds    folds
+	ended    *ring
+	lost     *ring
+	sessions *sessionStore
+	places   map[bus.Log]bus.Place
+	holes    map[bus.Log]map[uint64]bool // places that were passed and not counted
+	newest   time.Time                   // stored time of the newest entry
+	saved    time.Time
+
+	// ordered says that entries of all logs come in the order in which they were stored:
+	// then an end that was not seen is not there.
+	ordered bool
+
+	before []run.TaskState // scratch
+}
+
+func newTally(o Options) *tally {
+	c := &tally{
+		opt: o, past: o.past, book: newBook(o.now), sets: newSets(o.Config), live: map[runKey]*live{},
+		ended: newRing(maxEnded), lost: newRing(maxLost), sessions: newSessionStore(maxSessions),
+		places: map[bus.Log]bus.Place{}, holes: map[bus.Log]map[uint64]bool{},
+	}
+	c.folds.max = o.Memory
+	c.begin()
+	return c
+}
+
+// begin makes the series that alerts look at, so that the first count is a rise.
+func (c *tally) begin() {
+	for _, d := range []*def{mForgotten, mMissing, mRepeated, mUnreadable, mFull} {
+		c.at(d)
+	}
+	for _, d := range dialects {
+		c.at(mInvalid, d)
+	}
+	for _, r := range gapReasons {
+		c.at(mGaps, r)
+		c.at(mGapBytes, r)
+	}
+	for _, s := range stalls {
+		c.at(mStalled, s)
+	}
+	for _, o := range outcomes {
+		c.at(mCommands, "interrupt", o, byEdge)
+	}
+	for _, why := range []string{whyMissing, whyDamaged} {
+		c.at(mRebuilds, why)
+	}
+}
+
+// Who wrote a command's final fact.
+const (
+	byEdge  = "edge"
+	byRelay = "relay"
+)
+
+// apply counts one message of a log. An error says that it was not counted, and is to
+// come again.
+func (c *tally) apply(ctx context.Context, log bus.Log, at bus.Place, e *event.Event, bad error) error {
+	if !c.isNew(log, at) {
+		return nil
+	}
+	err := c.entry(ctx, log, at, e, bad)
+	c.passed(log, at, err)
+	return err
+}
+
+// isNew reports whether a place was not counted before.
+func (c *tally) isNew(log bus.Log, at bus.Place) bool {
+	if at.Seq > c.places[log].Seq || c.holes[log][at.Seq] {
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.inc(mRepeated)
+	return false
+}
+
+// passed notes that a log was read up to at.
+func (c *tally) passed(log bus.Log, at bus.Place, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	holes := c.holes[log]
+	switch {
+	case err == nil:
+		delete(holes, at.Seq)
+	case len(holes) < maxHoles:
+		if holes == nil {
+			holes = map[uint64]bool{}
+			c.holes[log] = holes
+		}
+		holes[at.Seq] = true
+	}
+	if at.Seq > c.places[log].Seq {
+		c.places[log] = at
+	}
+	if at.Time.After(c.newest) {
+		c.newest = at.Time
+	}
+}
+
+func (c *tally) entry(ctx context.Context, log bus.Log, at bus.Place, e *event.Event, bad error) error {
+	switch {
+	case e == nil:
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.inc(mUnreadable)
+		if bad != nil {
+			c.opt.Log.Debug("message is no event", "log", log, "stream_seq", at.Seq, "error", bad)
+		}
+		return nil
+	case e.Seq == 0:
+		return c.fact(ctx, at, e)
+	}
+	return c.event(ctx, log, at, e)
+}
+
+// rebuilt is told that a log is another one than before, and given from behind a place.
+func (c *tally) rebuilt(log bus.Log, after bus.Place) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.places[log] = after
+	delete(c.holes, log)
+}
+
+// event counts one event of a run.
+func (c *tally) event(ctx context.Context, log bus.Log, at bus.Place, e *event.Event) error {
+	l, err := c.of(ctx, log, e)
+	if err != nil || l == nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e.Seq < l.Last || e.Seq == l.Last && e.Part.I <= l.Part {
+		c.inc(mRepeated)
+		return nil
+	}
+	c.folds.use(l)
+	c.settleLost(l, at.Time)
+	if at.Time.After(l.Touched) {
+		l.Touched = at.Time
+	}
+	c.look(l, e)
+	if e.Type == event.TypeExited && e.Complete() {
+		c.over(l)
+	}
+	return nil
+}
+
+// of returns the live run that an event is of, with its state just before the event; nil
+// where the event was counted before its run ended.
+func (c *tally) of(ctx context.Context, log bus.Log, e *event.Event) (*live, error) {
+	k := runKey{e.Tenant, e.Run}
+	l := c.live[k]
+	if l != nil && l.state != nil {
+		return l, nil
+	}
+	var after ended
+	if l == nil {
+		var ok bool
+		if after, ok = c.lost.get(k); !ok {
+			after, ok = c.ended.get(k)
+		}
+		if ok && e.Seq <= after.Last {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.inc(mRepeated)
+			return nil, nil
+		}
+	}
+	if l == nil {
+		l = &live{Tenant: strings.Clone(e.Tenant), Run: strings.Clone(e.Run), Partition: int(log), Final: after.Lost}
+		l.Who, l.Dialect, l.CI, l.Repo, l.Flow = c.tenant(e.Tenant), unknown, none, none, none
+		if err := c.fold(ctx, l, e.Seq, e.Part.I, true); err != nil {
+			return nil, err
+		}
+	} else if err := c.fold(ctx, l, l.Last, l.Part+1, false); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.live[k] == nil {
+		c.enter(l)
+	}
+	return l, nil
+}
+
+func (c *tally) tenant(t string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sets.tenants.of(t)
+}
+
+// enter adds a live run. Past the bound the one that was touched first goes.
+func (c *tally) enter(l *live) {
+	if len(c.live) >= c.opt.MaxRuns {
+		var old *live
+		for _, x := range c.live {
+			if old == nil || x.Touched.Before(old.Touched) {
+				old = x
+			}
+		}
+		c.inc(mForgotten)
+		c.leave(old)
+	}
+	c.live[l.key()] = l
+}
+
+// leave drops a live run.
+func (c *tally) leave(l *live) {
+	c.folds.drop(l)
+	l.state = nil
+	delete(c.live, l.key())
+}
+
+// fold makes a run's state out of its history, up to the part before part of seq. whole
+// also fills in what else is known of the run.
+func (c *tally) fold(ctx context.Context, l *live, seq uint64, part int, whole bool) error {
+	l.state, l.join = run.New(l.Run), event.Joiner{}
+	if c.past == nil || seq == 0 || seq == 1 && part <= 1 {
+		return nil
+	}
+	c.mute = true
+	defer func() { c.mute = false }()
+	ref := bus.Ref{Tenant: l.Tenant, Run: l.Run, Partition: l.Partition}
+	for e, err := range c.past.History(ctx, ref, 0) {
+		if err != nil {
+			l.state = nil
+			return fmt.Errorf("fold run again: %w", err)
+		}
+		if e.Seq > seq || e.Seq == seq && e.Part.I >= max(part, 1) {
+			break
+		}
+		if whole {
+			c.mu.Lock()
+			c.look(l, e)
+			c.mu.Unlock()
+		} else {
+			l.state.Apply(e)
+			l.join.Add(e)
+		}
+	}
+	return nil
+}
+
+// fact counts a fact about a run that its edge did not write.
+func (c *tally) fact(ctx context.Context, at bus.Place, e *event.Event) error {
+	switch e.Type {
+	case event.TypeLost, event.TypeResumed:
+	case event.TypeCommandFact:
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.frame(nil, e)
+		c.relayFact(e)
+		return nil
+	default:
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.frame(nil, e)
+		return nil
+	}
+	k := runKey{e.Tenant, e.Run}
+	l := c.live[k]
+	over := false
+	if _, ok := c.ended.get(k); ok {
+		over = true
+	} else if _, ok := c.lost.get(k); ok {
+		over = true
+	}
+	if l == nil && !over && e.Type == event.TypeLost {
+		var err error
+		if over, err = c.exited(ctx, e); err != nil {
+			return err
+		}
+	}
+	who := c.tenant(e.Tenant)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.frame(nil, e)
+	if e.Type == event.TypeResumed {
+		c.inc(mResumed, who)
+		if l != nil {
+			c.settleLost(l, at.Time)
+			l.Lost = time.Time{}
+		}
+		return nil
+	}
+	c.inc(mLost, who)
+	if over {
+		return nil
+	}
+	if l == nil {
+		l = &live{Tenant: strings.Clone(e.Tenant), Run: strings.Clone(e.Run), Partition: subject.Partition(e.Run, c.opt.Partitions)}
+		l.Who, l.Dialect, l.CI, l.Repo, l.Flow, l.Touched = who, unknown, none, none, none, at.Time
+		c.enter(l)
+	}
+	l.Lost = at.Time
+	return nil
+}
+
+// exited asks the bus whether a run's exit is stored.
+func (c *tally) exited(ctx context.Context, e *event.Event) (bool, error) {
+	if c.past == nil || c.ordered {
+		return false, nil
+	}
+	last, _, err := c.past.Last(ctx, bus.Ref{Tenant: e.Tenant, Run: e.Run, Partition: subject.Partition(e.Run, c.opt.Partitions)})
+	if errors.Is(err, bus.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for the end of a lost run: %w", err)
+	}
+	// It may be stored and not counted yet: it is counted when it is read.
+	return last.Type == event.TypeExited, nil
+}
+
+// settleLost counts a run as lost for good if it was lost for long enough at a time of the
+// bus.
+func (c *tally) settleLost(l *live, now time.Time) {
+	if l.Final || l.Lost.IsZero() || now.Before(l.Lost.Add(c.opt.LostFinal)) {
+		return
+	}
+	l.Final = true
+	c.inc(mFinished, l.who(string(run.Lost))...)
+}
+
+// expire settles lost runs whose time is over, and forgets runs of which nothing came.
+func (c *tally) expire(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range c.live {
+		c.settleLost(l, now)
+		switch {
+		case l.Final && !l.Lost.IsZero():
+			c.lost.put(ended{l.Tenant, l.Run, l.Last, true})
+			c.leave(l)
+		case now.Sub(l.Touched) > forgetAfter && l.Lost.IsZero():
+			c.inc(mForgotten)
+			c.leave(l)
+		}
+	}
+}
+
+// over counts the end of a run.
+func (c *tally) over(l *live) {
+	st := l.state
+	verdict := string(run.Success)
+	if j := st.Verdict(); j != nil {
+		verdict = string(j.Verdict)
+	}
+	if l.Final {
+		c.inc(mCorrected, l.Who, verdict)
+	} else {
+		c.inc(mFinished, l.who(verdict)...)
+	}
+	v := st.View()
+	took := time.Duration(0)
+	if v.Exit != nil && v.Exit.DurationMS > 0 && v.Exit.DurationMS < maxDuration.Milliseconds() {
+		took = time.Duration(v.Exit.DurationMS) * time.Millisecond
+	} else if v.StartedAt != nil && v.EndedAt != nil {
+		took = v.EndedAt.Sub(*v.StartedAt)
+	}
+	ended := l.Touched
+	if v.EndedAt != nil {
+		ended = *v.EndedAt
+	}
+	c.measure(mDuration, took, l.exemplar(ended), l.Dialect, verdict)
+	for _, t := range v.Turns {
+		if t.Verdict != nil {
+			c.inc(mTurnsDone, l.Dialect, string(t.Verdict.Verdict))
+		}
+		for _, a := range t.Agents {
+			c.inc(mAgents, l.Dialect, among(agentStates, a.State))
+		}
+	}
+	if v.Dropped != nil {
+		for word, n := range v.Dropped.Verdicts {
+			c.add(mTurnsDone, int64(n), l.Dialect, word)
+		}
+	}
+	for _, t := range v.Tasks {
+		for _, a := range t.Agents {
+			c.inc(mAgents, l.Dialect, among(agentStates, a.State))
+		}
+	}
+	c.remember(l)
+}
+
+// remember keeps what an ended run needs.
+func (c *tally) remember(l *live) {
+	e := ended{l.Tenant, l.Run, l.Last, l.Final}
+	if l.Final {
+		c.lost.put(e)
+	} else {
+		c.ended.put(e)
+	}
+	c.leave(l)
+}
+
+// dialectOf is the dialect that a ce-type names, "" where it names none.
+func dialectOf(typ string) string {
+	if d := dialect.FromType(typ); d != dialect.Unknown {
+		return string(d)
+	}
+	return ""
+}
