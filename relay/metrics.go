@@ -45,7 +45,7 @@ type metrics struct {
 	places []atomic.Uint64 // by partition: stream sequence that its reader is at
 }
 
-func newMetrics(r *Relay) *metrics {
+func newMetrics(r *Relay, more func() prometheus.Gatherers) *metrics {
 	m := &metrics{reg: prometheus.NewRegistry(), places: make([]atomic.Uint64, r.partitions)}
 	counter := func(name, help string) prometheus.Counter {
 		c := prometheus.NewCounter(prometheus.CounterOpts{Name: metricPrefix + name, Help: help})
@@ -97,8 +97,30 @@ func newMetrics(r *Relay) *metrics {
 	})
 	m.reg.MustRegister(&collected{r: r, m: m}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.begin()
-	m.handler = promhttp.HandlerFor(m.reg, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
+	m.handler = m.serve(more)
 	return m
+}
+
+// serve answers with the relay's metrics and with more, which others may have.
+func (m *metrics) serve(more func() prometheus.Gatherers) http.Handler {
+	const atOnce = 4
+	busy := make(chan struct{}, atOnce)
+	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		select {
+		case busy <- struct{}{}:
+			defer func() { <-busy }()
+		default:
+			http.Error(w, "too many requests for metrics at once", http.StatusServiceUnavailable)
+			return
+		}
+		all := prometheus.Gatherers{m.reg}
+		if more != nil {
+			all = append(all, more()...)
+		}
+		promhttp.HandlerFor(all, promhttp.HandlerOpts{
+			EnableOpenMetrics: true, Timeout: 10 * time.Second, ErrorHandling: promhttp.ContinueOnError,
+		}).ServeHTTP(w, q)
+	})
 }
 
 // begin makes every series there can be, so that their number never grows.

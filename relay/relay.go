@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/cbcast/cbcast/internal/bus"
 )
 
@@ -129,7 +131,12 @@ type Options struct {
 	Secret []byte
 	// Partitions is the number of event streams; 0 is 1.
 	Partitions int
-	Log        *slog.Logger // nil discards
+	// Others are programs that run beside the relay: for each why it is not ready, nil
+	// where it is. They stand on /readyz and do not decide it. May be nil.
+	Others func() map[string]error
+	// Gather are metrics of theirs, which stand among the relay's own. May be nil.
+	Gather func() prometheus.Gatherers
+	Log    *slog.Logger // nil discards
 }
 
 // A Relay serves one bus. Its handler answers 503 unless Run is running.
@@ -143,6 +150,7 @@ type Relay struct {
 	public     bool // bound to more than the loopback
 	gate       *gate
 	met        *metrics
+	others     func() map[string]error
 	refusals   refusals
 
 	hub     *hub
@@ -171,7 +179,8 @@ func New(o Options) *Relay {
 		closing: make(chan struct{}),
 	}
 	r.public = !loopbackAddr(r.cfg.Addr)
-	r.met = newMetrics(r)
+	r.others = o.Others
+	r.met = newMetrics(r, o.Gather)
 	r.gate = newGate(r)
 	r.hub = newHub(r)
 	r.reg = newRegistry(r)

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"path"
 	"slices"
@@ -178,6 +179,16 @@ func (r *Relay) readyz(w http.ResponseWriter, _ *http.Request) *apiErr {
 		return fail(CodeUnavailable, "the bus is away, or not read yet")
 	}
 	fmt.Fprintln(w, "ok")
+	if r.others != nil {
+		all := r.others()
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			word := "ok"
+			if all[name] != nil {
+				word = "not ready" // why is for its log: this page is for everybody
+			}
+			fmt.Fprintf(w, "%s: %s\n", name, word)
+		}
+	}
 	return nil
 }
 

@@ -56,9 +56,13 @@ func (s *station) serveRelay(hub *natsd.Hub) error {
 		return err
 	}
 	defer b.Close()
-	r := relay.New(relay.Options{
+	o := relay.Options{
 		Config: s.a.cfg.Relay, Bus: b, Token: string(token), Secret: secret, Partitions: s.a.partitions(), Log: s.log,
-	})
+	}
+	if s.others != nil {
+		o.Others, o.Gather = s.others.ready, s.others.gather
+	}
+	r := relay.New(o)
 	if err := r.Check(); err != nil {
 		return err
 	}

@@ -39,6 +39,8 @@ type station struct {
 	quick bool // leave without waiting for the server
 	own   bool // the relay is this process's, whoever owns the hub
 
+	others *consumers // of up, shown by the relay; may be nil
+
 	ctx    context.Context // ends with close
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // the relay

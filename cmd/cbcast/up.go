@@ -47,6 +47,7 @@ func (a *app) up(ctx context.Context) error {
 	defer closeLog()
 	st := a.newStation(log)
 	st.serve = true
+	st.others = a.newConsumers(st, log)
 	defer st.close()
 	if err := st.open(ctx); err != nil {
 		return err
@@ -68,7 +69,10 @@ func (a *app) up(ctx context.Context) error {
 		fmt.Fprintf(a.io.out, "page   %s\n       logs a browser in, once, within 10 minutes; cbcast login makes another\n", login)
 	}
 	defer a.onHangup(ctx, st.reload)()
+	var wg sync.WaitGroup
+	wg.Go(func() { st.others.run(ctx) }) // ends with ctx
 	a.flushLoop(ctx, b, log)
+	wg.Wait()
 	return st.relayErr()
 }
 

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
@@ -34,7 +33,7 @@ type Options struct {
 	// Status, if set, is asked for the text of /readyz when the program is ready.
 	Status func() string
 	// Metrics are served at /metrics.
-	Metrics prometheus.Gatherers
+	Metrics Gatherers
 	// Add registers further handlers; may be nil.
 	Add func(*http.ServeMux)
 	Log *slog.Logger // nil discards

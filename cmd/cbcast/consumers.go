@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/cbcast/cbcast/internal/bus"
+	"github.com/cbcast/cbcast/internal/health"
+)
+
+// A consumer is one of the programs notify, metrics and archive, at work.
+type consumer interface {
+	// Run works until ctx ends, and returns nil then.
+	Run(ctx context.Context) error
+	// Ready says why it is not ready, nil when it is.
+	Ready() error
+	// Metrics are its own, without those of the process.
+	Metrics() health.Gatherer
+}
+
+// A consumerKind is how cbcast starts one of the programs.
+type consumerKind struct {
+	name string // notify; its directory is that in the state directory
+	// addr is where it serves its health when it runs on its own.
+	addr func(*config) string
+	// wanted says that it is a part of up.
+	wanted func(*config) bool
+	open   func(context.Context, *app, consumerEnv) (consumer, error)
+	// add registers more handlers where it runs on its own; may be nil.
+	add func(consumer, *http.ServeMux)
+}
+
+// A consumerEnv is what a program works with.
+type consumerEnv struct {
+	dir string
+	bus *bus.Bus
+	log *slog.Logger
+}
+
+// runConsumer is the command of one program: until a signal ends it.
+func (a *app) runConsumer(ctx context.Context, k consumerKind) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	a.cfg.Hub = orHub(a.cfg.Hub)
+	log, closeLog, err := a.serviceLogger()
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+	st := a.newStation(log)
+	defer st.close()
+	c, b, err := a.openConsumer(ctx, st, k, log)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	srv, err := health.New(health.Options{
+		Addr: k.addr(&a.cfg), Ready: c.Ready, Metrics: health.Gatherers{c.Metrics(), health.Process()}, Log: log,
+		Add: func(mux *http.ServeMux) {
+			if k.add != nil {
+				k.add(c, mux)
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.io.out, "%s  http://%s\n", k.name, srv.Addr())
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	hctx, hstop := context.WithCancel(context.WithoutCancel(ctx)) // it is served until the last commit
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer hstop()
+	wg.Go(func() { // ends with hctx
+		if err := srv.Run(hctx); err != nil {
+			cancel(err)
+		}
+	})
+	err = c.Run(ctx)
+	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
+		err = cause
+	}
+	return err
+}
+
+// openConsumer connects and starts a program. The caller closes the bus.
+func (a *app) openConsumer(ctx context.Context, st *station, k consumerKind, log *slog.Logger) (consumer, *bus.Bus, error) {
+	b, err := st.connect(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := k.open(ctx, a, consumerEnv{dir: filepath.Join(a.cfg.StateDir, k.name), bus: b, log: log})
+	if err != nil {
+		b.Close()
+		return nil, nil, fmt.Errorf("%s: %w", k.name, err)
+	}
+	return c, b, nil
+}
+
+const (
+	// A program of up that ended is started again, after a pause that doubles from the
+	// first to the second of these.
+	consumerPause, consumerMaxPause = time.Second, time.Minute
+	// consumerSteady is how long one runs that did not fail at its start.
+	consumerSteady = 5 * time.Minute
+)
+
+// consumers are the programs that up runs. One that fails changes nothing for the
+// others: it is logged, shown and started again.
+type consumers struct {
+	a   *app
+	st  *station
+	log *slog.Logger
+	all []*upConsumer
+}
+
+// An upConsumer is one of them.
+type upConsumer struct {
+	kind consumerKind
+
+	mu  sync.Mutex // guards the rest
+	c   consumer   // nil while it does not run
+	err error      // why not
+}
+
+func (a *app) newConsumers(st *station, log *slog.Logger) *consumers {
+	cs := &consumers{a: a, st: st, log: log}
+	for _, k := range consumerKinds() {
+		if k.wanted(&a.cfg) {
+			cs.all = append(cs.all, &upConsumer{kind: k, err: errors.New("not started")})
+		}
+	}
+	return cs
+}
+
+// run runs them until ctx ends.
+func (cs *consumers) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, u := range cs.all {
+		wg.Go(func() { cs.keep(ctx, u) }) // ends with ctx
+	}
+	wg.Wait()
+}
+
+// keep runs one, again and again.
+func (cs *consumers) keep(ctx context.Context, u *upConsumer) {
+	log := cs.log.With("part", u.kind.name)
+	for pause := consumerPause; ; {
+		began := time.Now()
+		err := cs.once(ctx, u, log)
+		u.set(nil, err)
+		if ctx.Err() != nil {
+			if err != nil && !errors.Is(err, context.Canceled) {
+				log.Error("ended", "error", err)
+			}
+			return
+		}
+		if time.Since(began) > consumerSteady {
+			pause = consumerPause
+		}
+		log.Error("ended, starting it again", "after", pause, "error", err)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+		pause = min(2*pause, consumerMaxPause)
+	}
+}
+
+func (cs *consumers) once(ctx context.Context, u *upConsumer, log *slog.Logger) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("panic: %v", v)
+		}
+	}()
+	c, b, err := cs.a.openConsumer(ctx, cs.st, u.kind, log)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	u.set(c, nil)
+	if err := c.Run(ctx); err != nil {
+		return err
+	}
+	return context.Cause(ctx)
+}
+
+func (u *upConsumer) set(c consumer, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.c, u.err = c, err
+}
+
+// get returns the program, or why it does not run.
+func (u *upConsumer) get() (consumer, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.c == nil && u.err == nil {
+		return nil, errors.New("not running")
+	}
+	return u.c, u.err
+}
+
+// gather are the metrics of those that run.
+func (cs *consumers) gather() health.Gatherers {
+	var all health.Gatherers
+	for _, u := range cs.all {
+		if c, _ := u.get(); c != nil {
+			all = append(all, c.Metrics())
+		}
+	}
+	return all
+}
+
+// ready says for each how it does.
+func (cs *consumers) ready() map[string]error {
+	all := map[string]error{}
+	for _, u := range cs.all {
+		c, err := u.get()
+		if c != nil {
+			err = c.Ready()
+		}
+		all[u.kind.name] = err
+	}
+	return all
+}
