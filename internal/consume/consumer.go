@@ -28,9 +28,11 @@ type Consumer struct {
 	readers []*reader
 	letters *Letters
 
+	commits commits
+	series  []series
+
 	mu sync.Mutex // guards st
 	st counts
-	commits
 }
 
 // A reader is one log.
@@ -52,7 +54,7 @@ func New(cfg Config, h Handler) (*Consumer, error) {
 	}
 	c := &Consumer{cfg: cfg, h: h, q: newQueue(), letters: OpenLetters(cfg.Dir)}
 	c.letters.max = cfg.MaxDead
-	c.commits = newCommits()
+	c.commits, c.series = newCommits(cfg.Name), seriesOf(cfg.Name)
 	for _, l := range cfg.Logs {
 		c.readers = append(c.readers, &reader{log: l})
 	}

@@ -19,7 +19,8 @@ type loop struct {
 	parked  map[string]*park // by run; those without one by log
 	bytes   int64            // parked
 
-	handled   int       // entries since the last commit
+	total     uint64    // entries handled
+	handled   int       // since the last commit
 	weight    int64     // their bytes
 	due       time.Time // of the next commit; zero: nothing to commit
 	failed    int       // commits in a row
@@ -159,6 +160,7 @@ func (l *loop) handle(ctx context.Context, e *Entry) (err error) {
 		return err
 	}
 	l.handled++
+	l.total++
 	l.weight += e.size()
 	l.later(l.c.cfg.Every)
 	return nil

@@ -75,12 +75,16 @@ func (l *loop) report() {
 	}
 	l.c.tell(func(s *counts) {
 		s.commitErr, s.held, s.parked, s.bytes, s.oldest = l.commitErr, held, len(l.parked), l.bytes, oldest
+		s.handled = l.total
 		s.read = s.read[:0]
 		for _, r := range l.c.readers {
 			s.read = append(s.read, r.read)
 		}
 	})
 }
+
+// Ready says why the consumer is not ready, nil when it is.
+func (c *Consumer) Ready() error { return c.Status().Err }
 
 // Status says how the consumer does. It asks nobody.
 func (c *Consumer) Status() Status {
