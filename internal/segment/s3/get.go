@@ -27,7 +27,7 @@ const (
 // opened: one that was replaced since is an error.
 type object struct {
 	s    *Store
-	ctx  context.Context //nolint:containedctx // io.ReaderAt has none
+	ctx  context.Context // io.ReaderAt has none
 	name string
 	etag string
 	size int64

@@ -66,7 +66,7 @@ func (s *Store) settle(ctx context.Context, name string, r io.ReaderAt, size int
 
 // holds reports whether the object has exactly the bytes of r.
 func (s *Store) holds(ctx context.Context, name string, r io.ReaderAt, size int64) (bool, error) {
-	o, err := s.open(ctx, name)
+	o, err := s.Open(ctx, name)
 	if err != nil {
 		return false, err
 	}

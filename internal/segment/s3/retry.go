@@ -56,7 +56,7 @@ func (s *Store) wrap(op, name string, err error) error {
 		}
 		e.text += e.kind.Error()
 		return e
-	case r.Code == "":
+	case r.Code == "" && r.StatusCode == 0:
 		e.text += s.keys.clean(network(err))
 		return e
 	case r.Code == "NoSuchKey", r.StatusCode == http.StatusNotFound && r.Code != "NoSuchBucket" && r.Code != "NoSuchUpload":
@@ -89,7 +89,7 @@ func network(err error) string {
 
 // passing reports whether err may not come again.
 func passing(err error) bool {
-	if r := response(err); r.Code != "" {
+	if r := response(err); r.Code != "" || r.StatusCode != 0 {
 		switch r.Code {
 		case codeConflict, "OperationAborted", "SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling":
 			return true

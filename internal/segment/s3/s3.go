@@ -209,12 +209,12 @@ func (s *Store) Check(ctx context.Context) error {
 		"multipart upload": func() error { return s.multipart(ctx, name, other, other.Size(), true) },
 	} {
 		if err := put(); err == nil {
-			return fmt.Errorf("%s does not honour If-None-Match of a %s: two archives could overwrite one another's segments", s, what)
+			return fmt.Errorf("%s does not honour If-None-Match for a second %s: two archives could overwrite one another's segments", s, what)
 		} else if !errors.Is(err, fs.ErrExist) {
 			return err
 		}
 	}
-	o, err := s.open(ctx, name)
+	o, err := s.Open(ctx, name)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,18 @@
+package segment
+
+import (
+	"errors"
+	"time"
+)
+
+// ErrRecord is wrapped by what [Archive.Append] returns for a record that no archive
+// can take.
+var ErrRecord = errRecord
+
+// Day is the name of the UTC day of a time, as [Sealed.Day] has it.
+func Day(t time.Time) string { return dayName(dayOf(t.UnixNano())) }
+
+// ErrAnother is returned by [Archive.Seal] when another archiver has sealed records of
+// the tenant that this one holds unsealed: those were dropped here. The caller opens the
+// archive anew and appends again from what it has acknowledged.
+var ErrAnother = errors.New("another archiver has written to the chain")
