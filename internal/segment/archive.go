@@ -1,10 +1,16 @@
 package segment
 
 import (
+	"container/list"
 	"context"
 	"crypto/ed25519"
+	"encoding/hex"
 	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
+	"slices"
+	"sync"
 	"time"
 )
 
@@ -53,14 +59,195 @@ var (
 	ErrHeld = errors.New("under a legal hold")
 )
 
+// Defaults of [Options].
+const (
+	defaultBlock   = 256 << 10
+	defaultSegment = 64 << 20
+	defaultRuns    = 16384
+	defaultMemory  = 32 << 20
+	defaultOpen    = 64
+)
+
+func (o *Options) fill() error {
+	if o.Store == nil || o.Keys == nil || o.Dir == "" || o.Signer == nil {
+		return errors.New("an archive needs stores, a directory and a signing key")
+	}
+	if o.Wrap != nil && len(o.Wrap) != 32 {
+		return errors.New("wrapping key is not 32 bytes")
+	}
+	set := func(p *int, def, limit int) {
+		if *p <= 0 {
+			*p = def
+		}
+		*p = min(*p, limit)
+	}
+	set(&o.Block, defaultBlock, 16<<20)
+	set(&o.Runs, defaultRuns, maxRuns/2)
+	set(&o.Memory, defaultMemory, 1<<30)
+	set(&o.Open, defaultOpen, 1024)
+	if o.Segment <= 0 {
+		o.Segment = defaultSegment
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
 // An Archive is written by one process at a time. Its methods may be called
 // concurrently but wait for each other.
-type Archive struct{}
+type Archive struct {
+	o    Options
+	hook func(step string) error // of tests: an error is a crash at this step
+
+	mu        sync.Mutex // guards everything below
+	coder     coder
+	reader    *Reader // of the index
+	tenants   map[string]*tenant
+	segs      []*open    // not in the chain yet, in the order in which they were begun
+	queue     *list.List // of buffers with records, oldest first
+	held      int        // bytes of their memory
+	spare     [][]byte
+	last      map[Log]Place // of what was appended
+	recovered []Recovered
+	signers   []*Signer
+	stats     Stats
+	broken    error
+}
+
+// A tenant is what an Archive knows of one.
+type tenant struct {
+	*chain
+	checked bool
+	sealed  map[string]Place // up to where all is in segments that are done
+	known   positions
+}
+
+func (a *Archive) step(name string) error {
+	if a.hook == nil {
+		return nil
+	}
+	return a.hook(name)
+}
 
 // Open opens an archive to write, begins it where the store has none, and recovers
 // what an earlier process left in Options.Dir: a torn end is cut at the last whole
-// block, and a segment that was being sealed is sealed.
-func Open(ctx context.Context, o Options) (*Archive, error) { return nil, errors.ErrUnsupported }
+// block. What it found goes on being written, or is sealed by the next Seal.
+func Open(ctx context.Context, o Options) (*Archive, error) { return openHook(ctx, o, nil) }
+
+func openHook(ctx context.Context, o Options, hook func(string) error) (*Archive, error) {
+	if err := o.fill(); err != nil {
+		return nil, err
+	}
+	a := &Archive{o: o, hook: hook, tenants: map[string]*tenant{}, queue: list.New(), last: map[Log]Place{}}
+	a.reader = NewReader(ReaderOptions{Store: o.Store, Memory: 8 << 20})
+	if err := mkdirs(o.Dir); err != nil {
+		return nil, fmt.Errorf("open archive: %w", err)
+	}
+	if _, err := a.key(ctx); err != nil {
+		return nil, fmt.Errorf("open archive: %w", err)
+	}
+	segs, err := a.recover()
+	if err != nil {
+		return nil, err
+	}
+	a.segs = segs
+	for _, s := range segs {
+		t, err := a.tenant(ctx, s.tenant)
+		if err != nil {
+			a.closeFiles()
+			return nil, err
+		}
+		if s.done {
+			t.finished(s)
+		}
+		for _, r := range a.recovered {
+			if r.UID == hex.EncodeToString(s.uid[:]) {
+				o.Log.Info("segment recovered", "tenant", s.tenant, "uid", r.UID, "records", r.Records, "cut_bytes", r.Cut,
+					"cut_records", r.CutRecs, "reason", r.Reason)
+			}
+		}
+	}
+	return a, nil
+}
+
+// key gives the key that signs now. It must be the newest of the archive.
+func (a *Archive) key(ctx context.Context) (ed25519.PrivateKey, error) {
+	key, err := a.o.Signer()
+	if err != nil {
+		return nil, fmt.Errorf("signing key: %w", err)
+	}
+	if len(a.signers) == 0 {
+		if a.signers, err = Signers(ctx, a.o.Store); err != nil {
+			return nil, err
+		}
+	}
+	if len(a.signers) == 0 {
+		s, err := Begin(ctx, a.o.Store, key, "archive")
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
+		if err == nil {
+			a.signers = []*Signer{s}
+		} else if a.signers, err = Signers(ctx, a.o.Store); err != nil {
+			return nil, err
+		}
+	}
+	for {
+		b, err := readObject(ctx, a.o.Store, signerKey(len(a.signers)+1), maxID)
+		if errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("signing keys: %w", err)
+		}
+		s, err := ParseSigner(b)
+		if err != nil {
+			return nil, err
+		}
+		a.signers = append(a.signers, s)
+	}
+	if n := len(a.signers); n == 0 || !a.signers[n-1].Public().Equal(key.Public()) {
+		return nil, ErrSigner
+	}
+	return key, nil
+}
+
+// tenant opens a tenant's chain.
+func (a *Archive) tenant(ctx context.Context, name string) (*tenant, error) {
+	t := a.tenants[name]
+	if t == nil {
+		c, err := openChain(a.o.Store, name, a.o.Dir)
+		if err != nil {
+			return nil, err
+		}
+		t = &tenant{chain: c, sealed: map[string]Place{}}
+	}
+	if !t.checked && t.number == 0 {
+		// Nothing is known here: only the store can tell what is there already.
+		if err := t.advance(ctx, nil); err != nil {
+			return nil, err
+		}
+		t.checked = true
+	}
+	for log, p := range t.through {
+		t.sealed[log] = later(t.sealed[log], p)
+	}
+	a.tenants[name] = t
+	return t, nil
+}
+
+// finished notes that a segment has all it will have.
+func (t *tenant) finished(s *open) {
+	for log, p := range s.upTo {
+		t.sealed[log.String()] = later(t.sealed[log.String()], p)
+	}
+	for run, r := range s.runs {
+		if r.pos.seq > 0 {
+			t.known.put(run, r.pos)
+		}
+	}
+}
 
 // Recovered says what Open found of one segment that was not sealed.
 type Recovered struct {
@@ -76,38 +263,11 @@ type Recovered struct {
 }
 
 // Recovered says what Open found. None of what was cut was acknowledged by Sync or Seal.
-func (a *Archive) Recovered() []Recovered { return nil }
-
-// An Added is what became of a record.
-type Added int
-
-// What Append did.
-const (
-	New     Added = iota // it is in the archive's memory now
-	Already              // the archive has this very message: it came again after a crash
-	Again                // it has this event, from another message: the stream lost its end and got it anew
-)
-
-// Append takes a record. It copies what it keeps. Nothing is durable before Sync or Seal
-// returned. Records of one log come in its order. It returns ErrFull, after which
-// nothing was taken, when a segment must be sealed first.
-func (a *Archive) Append(r *Record) (Added, error) { return New, errors.ErrUnsupported }
-
-// Sync writes what was appended to Options.Dir. After nil it survives the process and
-// a power loss, but not the loss of this machine.
-func (a *Archive) Sync(ctx context.Context) error { return errors.ErrUnsupported }
-
-// Seal ends open segments and puts them into the store and the chain: those that are
-// full, whose day is over, or that are open for longer than age; all for 0. What
-// was in them survives this machine. After an error, Seal again goes on where it was;
-// nothing gets into the chain twice. It returns the heads it added.
-func (a *Archive) Seal(ctx context.Context, age time.Duration) ([]*Head, error) {
-	return nil, errors.ErrUnsupported
+func (a *Archive) Recovered() []Recovered {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.recovered)
 }
-
-// Through says for each log up to where everything appended is sealed, over all
-// tenants: up to there the bus may forget. Logs of which nothing is sealed are missing.
-func (a *Archive) Through() map[Log]Place { return nil }
 
 // Stats of an archive since Open.
 type Stats struct {
@@ -122,32 +282,30 @@ type Stats struct {
 }
 
 // Stats returns what was done so far.
-func (a *Archive) Stats() Stats { return Stats{} }
-
-// Erase destroys the keys of a run: the fact gets into the chain first, then the keys
-// go. It returns ErrHeld under a hold. Records of the run that come later are kept
-// erased. A second call finishes what a first one could not.
-func (a *Archive) Erase(ctx context.Context, tenant, run, by, why string) (*Head, error) {
-	return nil, errors.ErrUnsupported
-}
-
-// Retain deletes a tenant's segments whose last record was stored before a time,
-// except those with a held run. The fact gets into the chain first. It returns nil
-// where there was nothing to delete.
-func (a *Archive) Retain(ctx context.Context, tenant string, before time.Time, by, why string) (*Head, error) {
-	return nil, errors.ErrUnsupported
-}
-
-// Hold forbids Erase and Retain for a run, or a whole tenant where run is "", until
-// Release. id names the hold; several may be on one run.
-func (a *Archive) Hold(ctx context.Context, tenant, run, id, by, why string) (*Head, error) {
-	return nil, errors.ErrUnsupported
-}
-
-// Release ends a hold.
-func (a *Archive) Release(ctx context.Context, tenant, id, by, why string) (*Head, error) {
-	return nil, errors.ErrUnsupported
+func (a *Archive) Stats() Stats {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.stats
+	s.Open, s.Held = len(a.segs), a.held
+	for _, g := range a.segs {
+		if s.Oldest.IsZero() || g.begun.Before(s.Oldest) {
+			s.Oldest = g.begun
+		}
+	}
+	return s
 }
 
 // Close releases files. It seals nothing: what Sync wrote is recovered by the next Open.
-func (a *Archive) Close() error { return nil }
+func (a *Archive) Close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.closeFiles()
+	a.broken = fs.ErrClosed
+	return nil
+}
+
+func (a *Archive) closeFiles() {
+	for _, s := range a.segs {
+		s.close()
+	}
+}

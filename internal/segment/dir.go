@@ -1,9 +1,278 @@
 package segment
 
-import "errors"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
 
-// OpenDir makes a [Store] of a directory, which it creates.
-func OpenDir(path string) (Store, error) { return nil, errors.ErrUnsupported }
+	"github.com/cbcast/cbcast/internal/durable"
+)
 
-// validKey reports whether key may name an object.
-func validKey(key string) bool { return key != "" }
+// A Dir is a [Store] in a directory of this machine: a key is a path below it, and the
+// directory .tmp has what is being written.
+type Dir struct{ root string }
+
+// staleTemp is the age at which what a crash left in .tmp is removed: no write takes so long.
+const staleTemp = 24 * time.Hour
+
+// OpenDir makes a store of the directory at path, which is created where it is missing.
+func OpenDir(path string) (*Dir, error) {
+	d := &Dir{root: path}
+	if err := mkdirs(filepath.Join(path, tempDir)); err != nil {
+		return nil, fmt.Errorf("open archive directory: %w", err)
+	}
+	entries, err := os.ReadDir(filepath.Join(path, tempDir))
+	if err != nil {
+		return nil, fmt.Errorf("open archive directory: %w", err)
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > staleTemp {
+			os.Remove(filepath.Join(path, tempDir, e.Name())) //nolint:errcheck // it is tried again the next time
+		}
+	}
+	return d, nil
+}
+
+const tempDir = ".tmp"
+
+// mkdirs is os.MkdirAll whose directories survive a power loss.
+func mkdirs(path string) error {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return nil
+	}
+	parent := filepath.Dir(path)
+	if parent != path {
+		if err := mkdirs(parent); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return durable.SyncDir(parent)
+}
+
+// validKey reports whether key may name an object; see [Store].
+func validKey(key string) bool {
+	if key == "" || len(key) > 1000 {
+		return false
+	}
+	start := true
+	for i := range len(key) {
+		c := key[i]
+		switch {
+		case c == '/' && !start:
+			start = true
+			continue
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '=', c == '-', c == '.' && !start:
+		default:
+			return false
+		}
+		start = false
+	}
+	return !start
+}
+
+func (d *Dir) path(key string) (string, error) {
+	if !validKey(key) {
+		return "", fmt.Errorf("object key %q is not valid", key)
+	}
+	return filepath.Join(d.root, filepath.FromSlash(key)), nil
+}
+
+// Create implements [Store]: the bytes get a temporary name and are synced; the link under
+// the key is what is refused if there is one.
+func (d *Dir) Create(_ context.Context, key string, body *io.SectionReader) (err error) {
+	path, err := d.path(key)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Lstat(path); err == nil {
+		return fmt.Errorf("create %s: %w", key, fs.ErrExist)
+	}
+	temp, err := d.temp(body)
+	if err != nil {
+		return fmt.Errorf("create %s: %w", key, err)
+	}
+	defer os.Remove(temp) //nolint:errcheck // OpenDir removes it later
+	if err := mkdirs(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("create %s: %w", key, err)
+	}
+	if err := os.Link(temp, path); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("create %s: %w", key, fs.ErrExist)
+		}
+		return fmt.Errorf("create %s: %w", key, err)
+	}
+	return durable.SyncDir(filepath.Dir(path))
+}
+
+// temp writes a synced file that no key names.
+func (d *Dir) temp(body *io.SectionReader) (path string, err error) {
+	f, err := os.CreateTemp(filepath.Join(d.root, tempDir), "obj*")
+	if err != nil {
+		return "", err
+	}
+	_, err = io.Copy(f, io.NewSectionReader(body, 0, body.Size()))
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		os.Remove(f.Name()) //nolint:errcheck // OpenDir removes it later
+		return "", err
+	}
+	return f.Name(), nil
+}
+
+// Replace implements [Store].
+func (d *Dir) Replace(_ context.Context, key string, data []byte) error {
+	path, err := d.path(key)
+	if err != nil {
+		return err
+	}
+	if err := mkdirs(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("replace %s: %w", key, err)
+	}
+	temp, err := d.temp(io.NewSectionReader(strings.NewReader(string(data)), 0, int64(len(data))))
+	if err != nil {
+		return fmt.Errorf("replace %s: %w", key, err)
+	}
+	if err := durable.Rename(temp, path); err != nil {
+		return fmt.Errorf("replace %s: %w", key, err)
+	}
+	return nil
+}
+
+type dirObject struct {
+	*os.File
+	size int64
+}
+
+func (o *dirObject) Size() int64 { return o.size }
+
+// Open implements [Store].
+func (d *Dir) Open(_ context.Context, key string) (Object, error) {
+	path, err := d.path(key)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", key, cause(err))
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("open %s: %w", key, cause(err))
+	}
+	return &dirObject{f, info.Size()}, nil
+}
+
+// cause takes the path off an error: the key says it already.
+func cause(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}
+
+// Delete implements [Store].
+func (d *Dir) Delete(_ context.Context, key string) error {
+	path, err := d.path(key)
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return fmt.Errorf("delete %s: %w", key, cause(err))
+	}
+	return durable.SyncDir(filepath.Dir(path))
+}
+
+// List implements [Store].
+func (d *Dir) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
+	return func(yield func(Info, error) bool) {
+		at := ""
+		if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
+			at = prefix[:i]
+		}
+		if at != "" && !validKey(at) {
+			return
+		}
+		d.list(ctx, at, prefix, yield)
+	}
+}
+
+// list yields what is below the directory at; it returns false when it was told to stop.
+func (d *Dir) list(ctx context.Context, at, prefix string, yield func(Info, error) bool) bool {
+	if err := ctx.Err(); err != nil {
+		yield(Info{}, err)
+		return false
+	}
+	entries, err := os.ReadDir(filepath.Join(d.root, filepath.FromSlash(at)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return true
+	}
+	if err != nil {
+		yield(Info{}, fmt.Errorf("list %s: %w", prefix, cause(err)))
+		return false
+	}
+	// In the order of keys a directory comes where its name and "/" belong.
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(sortName(a), sortName(b)) })
+	for _, e := range entries {
+		key := e.Name()
+		if at != "" {
+			key = at + "/" + key
+		}
+		if e.Name()[0] == '.' {
+			continue
+		}
+		if e.IsDir() {
+			if n := min(len(key)+1, len(prefix)); (key + "/")[:n] != prefix[:n] {
+				continue
+			}
+			if !d.list(ctx, key, prefix, yield) {
+				return false
+			}
+			continue
+		}
+		if !strings.HasPrefix(key, prefix) {
+			continue
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // deleted meanwhile
+		}
+		if err != nil {
+			yield(Info{}, fmt.Errorf("list %s: %w", prefix, cause(err)))
+			return false
+		}
+		if !yield(Info{key, info.Size()}, nil) {
+			return false
+		}
+	}
+	return true
+}
+
+func sortName(e fs.DirEntry) string {
+	if e.IsDir() {
+		return e.Name() + "/"
+	}
+	return e.Name()
+}
+
+var _ Store = (*Dir)(nil)

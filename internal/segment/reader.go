@@ -2,9 +2,11 @@ package segment
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"iter"
+	"sync"
 	"time"
 )
 
@@ -21,26 +23,64 @@ func (e *ErasedError) Error() string {
 	return fmt.Sprintf("run %s of tenant %q was erased", e.Run, e.Tenant)
 }
 
+// A GoneError is returned for records whose segment retention deleted.
+type GoneError struct {
+	Tenant string
+	Number uint64 // of the segment's head
+	Head   *Head  // of the statement
+}
+
+func (e *GoneError) Error() string {
+	return fmt.Sprintf("segment %d of tenant %q was deleted when its time was over", e.Number, e.Tenant)
+}
+
 // A Reader reads an archive. It checks each thing it reads up to the hash in the head,
-// and the heads' signatures where it knows the keys. Its methods may be called concurrently.
-type Reader struct{}
+// and the heads' signatures where it knows whom to trust. Its methods may be called
+// concurrently, and see what was added since.
+type Reader struct {
+	o      ReaderOptions
+	coders sync.Pool // of *coder
+
+	mu    sync.Mutex // guards the fields below
+	views map[string]*view
+	cache cache
+	ring  *ring
+}
 
 // ReaderOptions configure a [Reader].
 type ReaderOptions struct {
 	Store, Keys Store
-	Wrap        []byte // see [Options.Wrap]
-	Memory      int    // bytes of directories and index kept, about; 32 MiB
+	Wrap        []byte              // see [Options.Wrap]
+	Trust       []ed25519.PublicKey // as for [Verify]; none checks no signature
+	Memory      int                 // bytes of directories, keys and indexes kept, about; 32 MiB
 }
 
 // NewReader makes a reader. It reads nothing yet.
-func NewReader(o ReaderOptions) *Reader { return &Reader{} }
+func NewReader(o ReaderOptions) *Reader {
+	if o.Memory <= 0 {
+		o.Memory = 32 << 20
+	}
+	r := &Reader{o: o, views: map[string]*view{}, cache: cache{limit: o.Memory}}
+	r.coders.New = func() any { return new(coder) }
+	return r
+}
 
 // Tenants lists the tenants.
-func (r *Reader) Tenants(ctx context.Context) ([]string, error) { return nil, errors.ErrUnsupported }
+func (r *Reader) Tenants(ctx context.Context) ([]string, error) { return Tenants(ctx, r.o.Store) }
 
 // Heads yields a tenant's chain behind number after.
 func (r *Reader) Heads(ctx context.Context, tenant string, after uint64) iter.Seq2[*Head, error] {
-	return func(yield func(*Head, error) bool) { yield(nil, errors.ErrUnsupported) }
+	return func(yield func(*Head, error) bool) {
+		for n := after + 1; ; n++ {
+			h, err := readHead(ctx, r.o.Store, tenant, n)
+			if isNotExist(err) {
+				return
+			}
+			if !yield(h, err) || err != nil {
+				return
+			}
+		}
+	}
 }
 
 // A Query chooses records. Zero fields choose all.
@@ -48,23 +88,169 @@ type Query struct {
 	Tenant string
 	Run    string
 	Logs   []Log
-	After  uint64 // with Run: events with a greater seq, and the rest
+	After  uint64 // with Run: events with a greater seq, and all records without one
 	Since  time.Time
 	Until  time.Time // stored at Since or later, before Until
 }
 
+func (q *Query) wants(l Log) bool {
+	if len(q.Logs) == 0 {
+		return true
+	}
+	for _, w := range q.Logs {
+		if w == l {
+			return true
+		}
+	}
+	return false
+}
+
+// overlaps reports whether something stored between first and last is asked for.
+func (q *Query) overlaps(first, last time.Time) bool {
+	return (q.Since.IsZero() || !last.Before(q.Since)) && (q.Until.IsZero() || first.Before(q.Until))
+}
+
+func (q *Query) block(e *blockInfo) bool {
+	return q.wants(e.log) && q.overlaps(time.Unix(0, e.first), time.Unix(0, e.last)) &&
+		(e.lastSeq == 0 || e.distinct == 0 || e.lastSeq > q.After || q.Run == "")
+}
+
+func (q *Query) record(r *Record) bool {
+	return q.overlaps(r.Stored, r.Stored) && (q.Run == "" || r.Seq == 0 || r.Seq > q.After)
+}
+
 // Records yields records: of one run in the order of each log, events by seq; else
-// segment by segment and run by run. For a run it reads the blocks of that run only. A
-// record is good until the next one. Instead of an erased run's records there comes
-// one *ErasedError, and reading goes on if yield returns true. Every other error ends it.
+// segment by segment and block by block. For a run it reads the blocks of that run only.
+// Records may be kept; those of a block share its memory. In the place of an erased
+// run's records comes one *ErasedError, for a deleted segment a *GoneError, and reading
+// goes on if yield returns true. Every other error ends it; for a run that the
+// archive does not have it is ErrNotFound.
 func (r *Reader) Records(ctx context.Context, q Query) iter.Seq2[*Record, error] {
-	return func(yield func(*Record, error) bool) { yield(nil, errors.ErrUnsupported) }
+	return func(yield func(*Record, error) bool) {
+		tenants := []string{q.Tenant}
+		if q.Tenant == "" {
+			var err error
+			if tenants, err = r.Tenants(ctx); err != nil {
+				yield(nil, err)
+				return
+			}
+		}
+		found := false
+		for _, t := range tenants {
+			any, goOn := r.records(ctx, t, &q, yield)
+			if found = found || any; !goOn {
+				return
+			}
+		}
+		if q.Run != "" && !found {
+			yield(nil, fmt.Errorf("run %s: %w", q.Run, ErrNotFound))
+		}
+	}
+}
+
+// records yields those of one tenant. any says whether there were segments for it.
+func (r *Reader) records(ctx context.Context, tenant string, q *Query, yield func(*Record, error) bool) (any, goOn bool) {
+	v, err := r.view(ctx, tenant)
+	if err != nil {
+		return false, yieldLast(yield, err)
+	}
+	var numbers []uint64
+	if q.Run != "" {
+		entries, err := r.find(ctx, v, q.Run)
+		if err != nil {
+			return false, yieldLast(yield, err)
+		}
+		for i := range entries {
+			numbers = append(numbers, entries[i].number)
+		}
+	} else {
+		numbers = v.numbers()
+	}
+	erased := map[string]bool{}
+	for _, n := range numbers {
+		s := v.segment(n)
+		if s == nil || !q.overlaps(s.First, s.Last) {
+			any = any || s != nil
+			continue
+		}
+		any = true
+		if !r.segmentRecords(ctx, v, n, s, q, erased, yield) {
+			return any, false
+		}
+	}
+	return any, true
+}
+
+func yieldLast(yield func(*Record, error) bool, err error) bool {
+	yield(nil, err)
+	return false
+}
+
+// segmentRecords yields those of one segment; false ends reading.
+func (r *Reader) segmentRecords(ctx context.Context, v *view, n uint64, s *Sealed, q *Query, erased map[string]bool,
+	yield func(*Record, error) bool,
+) bool {
+	if h := v.goneHead(n); h != 0 {
+		return yield(nil, &GoneError{v.tenant, n, r.headOf(ctx, v.tenant, h)})
+	}
+	f, err := r.file(ctx, s, v.tenant)
+	if err != nil {
+		return yieldLast(yield, fmt.Errorf("segment %d of tenant %q: %w", n, v.tenant, err))
+	}
+	defer f.close()
+	for i := range f.blocks {
+		e := &f.blocks[i]
+		if q.Run != "" && e.run != q.Run || !q.block(&e.blockInfo) || erased[e.run] {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return yieldLast(yield, err)
+		}
+		raw, err := r.open(ctx, v, f, e)
+		var gone *ErasedError
+		if errors.As(err, &gone) {
+			erased[e.run] = true
+			if !yield(nil, gone) {
+				return false
+			}
+			continue
+		}
+		if err != nil {
+			return yieldLast(yield, fmt.Errorf("segment %d of tenant %q: %w", n, v.tenant, err))
+		}
+		if !eachRecord(raw, v.tenant, &e.blockInfo, func(rec *Record) bool { return !q.record(rec) || yield(rec, nil) }, func(err error) {
+			yield(nil, fmt.Errorf("segment %d of tenant %q: block at %d: %w", n, v.tenant, e.off, err))
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// eachRecord splits a block's records.
+func eachRecord(raw []byte, tenant string, i *blockInfo, each func(*Record) bool, bad func(error)) bool {
+	for n := uint32(0); len(raw) > 0 || n < i.records; n++ {
+		rec, rest, err := splitRecord(raw)
+		if err == nil && n >= i.records {
+			err = fmt.Errorf("%w: more records than it says", errDamaged)
+		}
+		if err != nil {
+			bad(err)
+			return false
+		}
+		raw = rest
+		rec.Tenant, rec.Run, rec.Log = tenant, i.run, i.log
+		if !each(rec) {
+			return false
+		}
+	}
+	return true
 }
 
 // RunInfo is what the index knows of a run.
 type RunInfo struct {
 	Tenant, Run       string
-	FirstSeq, LastSeq uint64
+	FirstSeq, LastSeq uint64 // 0 where it has no events
 	Records           int64
 	Bytes             int64 // as stored
 	First, Last       time.Time
@@ -75,12 +261,110 @@ type RunInfo struct {
 }
 
 // Runs yields the runs of a tenant that have records in [since, until), by id; zero
-// times are no bounds. An empty tenant is all tenants.
+// times are no bounds. An empty tenant is all tenants, one after the other.
 func (r *Reader) Runs(ctx context.Context, tenant string, since, until time.Time) iter.Seq2[*RunInfo, error] {
-	return func(yield func(*RunInfo, error) bool) { yield(nil, errors.ErrUnsupported) }
+	q := Query{Since: since, Until: until}
+	return func(yield func(*RunInfo, error) bool) {
+		tenants := []string{tenant}
+		if tenant == "" {
+			var err error
+			if tenants, err = r.Tenants(ctx); err != nil {
+				yield(nil, err)
+				return
+			}
+		}
+		for _, t := range tenants {
+			v, err := r.view(ctx, t)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			var of []runEntry
+			flush := func() bool {
+				if len(of) == 0 {
+					return true
+				}
+				info := r.info(ctx, v, of)
+				of = of[:0]
+				return !q.overlaps(info.First, info.Last) || yield(info, nil)
+			}
+			for e, err := range r.merged(ctx, v) {
+				if err != nil {
+					yield(nil, err)
+					return
+				}
+				if len(of) > 0 && of[0].run != e.run && !flush() {
+					return
+				}
+				of = append(of, *e)
+			}
+			if !flush() {
+				return
+			}
+		}
+	}
 }
 
 // Run finds one run, or ErrNotFound. An empty tenant asks all.
 func (r *Reader) Run(ctx context.Context, tenant, run string) (*RunInfo, error) {
-	return nil, errors.ErrUnsupported
+	tenants := []string{tenant}
+	if tenant == "" {
+		var err error
+		if tenants, err = r.Tenants(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for _, t := range tenants {
+		v, err := r.view(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		entries, err := r.find(ctx, v, run)
+		if err != nil {
+			return nil, err
+		}
+		if len(entries) > 0 {
+			return r.info(ctx, v, entries), nil
+		}
+	}
+	return nil, fmt.Errorf("run %s: %w", run, ErrNotFound)
+}
+
+// info sums up what segments have of one run.
+func (r *Reader) info(ctx context.Context, v *view, entries []runEntry) *RunInfo {
+	i := &RunInfo{Tenant: v.tenant, Run: entries[0].run}
+	for k := range entries {
+		e := &entries[k]
+		i.Records += int64(e.records)
+		i.Bytes += int64(e.bytes)
+		i.Segments = append(i.Segments, e.number)
+		if v.goneHead(e.number) != 0 {
+			i.Gone = append(i.Gone, e.number)
+		}
+		if e.firstSeq != 0 && (i.FirstSeq == 0 || e.firstSeq < i.FirstSeq) {
+			i.FirstSeq = e.firstSeq
+		}
+		i.LastSeq = max(i.LastSeq, e.lastSeq)
+		first, last := time.Unix(0, e.first).UTC(), time.Unix(0, e.last).UTC()
+		if k == 0 || first.Before(i.First) {
+			i.First = first
+		}
+		if last.After(i.Last) {
+			i.Last = last
+		}
+	}
+	var n uint64
+	if n, i.Held = v.state(i.Run); n != 0 {
+		i.Erased = r.headOf(ctx, v.tenant, n)
+	}
+	return i
+}
+
+// headOf reads a head that is known to be there; nil where it cannot be read.
+func (r *Reader) headOf(ctx context.Context, tenant string, n uint64) *Head {
+	h, err := readHead(ctx, r.o.Store, tenant, n)
+	if err != nil {
+		return nil
+	}
+	return h
 }

@@ -1,0 +1,398 @@
+package segment
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A view is what a Reader knows of a tenant's chain.
+type view struct {
+	tenant string
+
+	mu     sync.Mutex // guards the fields below
+	number uint64
+	hash   string
+	time   time.Time
+	signer int
+	segs   map[uint64]*Sealed
+	order  []uint64
+	erased map[string]uint64
+	holds  map[string]*Statement
+	gone   map[uint64]uint64 // by the segment's number, that of the statement
+	covers []cover
+	listed uint64 // the chain's length when the indexes were listed
+}
+
+// A cover is an index that is used: of the heads from to to.
+type cover struct {
+	from, to uint64
+	key      string
+}
+
+func isNotExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+
+// view gives the tenant's view as it is now.
+func (r *Reader) view(ctx context.Context, tenant string) (*view, error) {
+	r.mu.Lock()
+	v := r.views[tenant]
+	if v == nil {
+		v = &view{
+			tenant: tenant, segs: map[uint64]*Sealed{}, erased: map[string]uint64{}, holds: map[string]*Statement{},
+			gone: map[uint64]uint64{}, signer: -1,
+		}
+		if len(r.views) >= maxViews {
+			clear(r.views)
+		}
+		r.views[tenant] = v
+	}
+	r.mu.Unlock()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.listed == 0 {
+		if err := r.list(ctx, v, true); err != nil {
+			return nil, err
+		}
+	}
+	for {
+		h, err := readHead(ctx, r.o.Store, tenant, v.number+1)
+		if isNotExist(err) {
+			break
+		}
+		if err == nil {
+			err = r.take(ctx, v, h)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if v.number/fan != v.listed/fan {
+		if err := r.list(ctx, v, false); err != nil {
+			return nil, err
+		}
+	}
+	v.listed = max(v.number, 1)
+	return v, nil
+}
+
+// maxViews bounds the tenants that a Reader knows at a time.
+const maxViews = 1024
+
+// list finds the indexes that cover the chain's beginning, the largest ones, and takes their
+// heads if it is told to.
+func (r *Reader) list(ctx context.Context, v *view, take bool) error {
+	best := map[uint64]cover{} // by the first head, the longest
+	for info, err := range r.o.Store.List(ctx, indexPrefix(v.tenant)) {
+		if err != nil {
+			return fmt.Errorf("list indexes: %w", err)
+		}
+		var c cover
+		name := info.Key[strings.LastIndexByte(info.Key, '/')+1:]
+		if n, err := fmt.Sscanf(name, "%d-%d.idx", &c.from, &c.to); n != 2 || err != nil || c.to < c.from {
+			continue
+		}
+		c.key = info.Key
+		if c.to > best[c.from].to {
+			best[c.from] = c
+		}
+	}
+	v.covers = v.covers[:0]
+	for at := uint64(1); ; {
+		c, ok := best[at]
+		if !ok || !take && c.to > v.number {
+			break
+		}
+		if take {
+			if err := r.takeIndexed(ctx, v, c); err != nil {
+				break // it is derived: the heads themselves say the same, or what is wrong
+			}
+		}
+		v.covers = append(v.covers, c)
+		at = c.to + 1
+	}
+	return nil
+}
+
+// takeIndexed takes the heads that an index has.
+func (r *Reader) takeIndexed(ctx context.Context, v *view, c cover) error {
+	o, err := r.o.Store.Open(ctx, c.key)
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	co := r.coders.Get().(*coder)
+	defer r.coders.Put(co)
+	x, err := openIndex(co, o, o.Size())
+	if err != nil {
+		return err
+	}
+	for _, h := range x.heads {
+		if err := r.take(ctx, v, h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// take adds a head that follows.
+func (r *Reader) take(ctx context.Context, v *view, h *Head) error {
+	if h.Number != v.number+1 || h.Prev != v.hash || h.Tenant != v.tenant {
+		return fmt.Errorf("chain of tenant %q: %w: head %d does not follow the one before", v.tenant, errDamaged, h.Number)
+	}
+	if len(r.o.Trust) > 0 {
+		if err := r.checkSigner(ctx, v, h); err != nil {
+			return err
+		}
+	}
+	v.number, v.hash, v.time = h.Number, h.Hash(), h.Time
+	if h.Segment != nil {
+		v.segs[h.Number] = h.Segment
+		v.order = append(v.order, h.Number)
+	}
+	if s := h.Statement; s != nil {
+		switch s.Kind {
+		case Erased:
+			v.erased[s.Run] = h.Number
+		case Retained:
+			for _, n := range s.Segments {
+				v.gone[n] = h.Number
+			}
+		case Held:
+			v.holds[s.Hold] = s
+		case Released:
+			delete(v.holds, s.Hold)
+		case Missing:
+		}
+	}
+	return nil
+}
+
+func (r *Reader) checkSigner(ctx context.Context, v *view, h *Head) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ring == nil || r.ring.find(h.Key) < 0 {
+		all, err := Signers(ctx, r.o.Store)
+		if err != nil {
+			return err
+		}
+		if r.ring, err = newRing(all, r.o.Trust); err != nil {
+			return err
+		}
+	}
+	i := r.ring.find(h.Key)
+	if i < 0 || i < v.signer || !h.SignedBy(r.ring.keys[i].Public()) {
+		return fmt.Errorf("head %d of tenant %q: %w", h.Number, v.tenant, ErrSigner)
+	}
+	v.signer = i
+	return nil
+}
+
+func (v *view) numbers() []uint64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Clone(v.order)
+}
+
+func (v *view) segment(n uint64) *Sealed {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.segs[n]
+}
+
+// goneHead is the statement that a segment was deleted with, 0 for none.
+func (v *view) goneHead(n uint64) uint64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.gone[n]
+}
+
+// state is the statement that erased a run, 0 for none, and whether it is held.
+func (v *view) state(run string) (erased uint64, held bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, s := range v.holds {
+		held = held || s.Run == "" || s.Run == run
+	}
+	return v.erased[run], held
+}
+
+// indexed is the indexes in use, and the segments that they do not cover.
+func (v *view) indexed() (covers []cover, rest []uint64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var to uint64
+	if n := len(v.covers); n > 0 {
+		to = v.covers[n-1].to
+	}
+	i, _ := slices.BinarySearch(v.order, to+1)
+	return slices.Clone(v.covers), slices.Clone(v.order[i:])
+}
+
+// find returns what segments have of a run, in the order of the chain.
+func (r *Reader) find(ctx context.Context, v *view, run string) ([]runEntry, error) {
+	covers, rest := v.indexed()
+	c := r.coders.Get().(*coder)
+	defer r.coders.Put(c)
+	var out []runEntry
+	for _, cov := range covers {
+		x, err := r.index(ctx, v.tenant, cov)
+		if err != nil {
+			return nil, err
+		}
+		entries, err := x.find(c, run)
+		x.close()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", cov.key, err)
+		}
+		out = append(out, entries...)
+	}
+	for _, n := range rest {
+		if v.goneHead(n) != 0 {
+			continue // it was deleted before an index had it
+		}
+		f, err := r.file(ctx, v.segment(n), v.tenant)
+		if err != nil {
+			return nil, fmt.Errorf("segment %d of tenant %q: %w", n, v.tenant, err)
+		}
+		if blocks := f.of(run); len(blocks) > 0 {
+			d := directory{}
+			for _, b := range blocks {
+				d.blocks = append(d.blocks, *b)
+			}
+			out = append(out, d.entries(n)...)
+		}
+		f.close()
+	}
+	return out, nil
+}
+
+// merged yields what all segments have of all runs, by run and number.
+func (r *Reader) merged(ctx context.Context, v *view) iter.Seq2[*runEntry, error] {
+	return func(yield func(*runEntry, error) bool) {
+		covers, rest := v.indexed()
+		c := r.coders.Get().(*coder)
+		defer r.coders.Put(c)
+		var from []*source
+		for _, cov := range covers {
+			x, err := r.index(ctx, v.tenant, cov)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			defer x.close()
+			from = append(from, &source{x: x.index, c: c})
+		}
+		var tail []runEntry
+		for _, n := range rest {
+			if v.goneHead(n) != 0 {
+				continue
+			}
+			f, err := r.file(ctx, v.segment(n), v.tenant)
+			if err != nil {
+				yield(nil, fmt.Errorf("segment %d of tenant %q: %w", n, v.tenant, err))
+				return
+			}
+			tail = append(tail, f.entries(n)...)
+			f.close()
+		}
+		slices.SortFunc(tail, func(a, b runEntry) int { return a.compare(&b) })
+		merge(append(from, &source{page: tail}), yield)
+	}
+}
+
+// A source gives sorted entries, of an index or of a list.
+type source struct {
+	x    *index
+	c    *coder
+	next int // page
+	page []runEntry
+}
+
+// peek is the next entry, nil at the end.
+func (s *source) peek() (*runEntry, error) {
+	for len(s.page) == 0 {
+		if s.x == nil || s.next >= len(s.x.pages) {
+			return nil, nil //nolint:nilnil // the end is no error
+		}
+		var err error
+		if s.page, err = s.x.page(s.c, s.next); err != nil {
+			return nil, err
+		}
+		s.next++
+	}
+	return &s.page[0], nil
+}
+
+// merge yields the entries of all sources in order.
+func merge(from []*source, yield func(*runEntry, error) bool) {
+	for {
+		var least *source
+		var at *runEntry
+		for _, s := range from {
+			e, err := s.peek()
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if e != nil && (at == nil || e.compare(at) < 0) {
+				least, at = s, e
+			}
+		}
+		if at == nil {
+			return
+		}
+		e := *at
+		least.page = least.page[1:]
+		if !yield(&e, nil) {
+			return
+		}
+	}
+}
+
+// A cache keeps what was read last, within a bound of bytes.
+type cache struct {
+	limit, size int
+	items       map[string]*list.Element
+	order       list.List // of *cached, newest first
+}
+
+type cached struct {
+	key  string
+	v    any
+	size int
+}
+
+func (c *cache) get(key string) any {
+	e := c.items[key]
+	if e == nil {
+		return nil
+	}
+	c.order.MoveToFront(e)
+	return e.Value.(*cached).v
+}
+
+func (c *cache) put(key string, v any, size int) {
+	if c.items == nil {
+		c.items = map[string]*list.Element{}
+	}
+	c.drop(key)
+	c.items[key] = c.order.PushFront(&cached{key, v, size})
+	for c.size += size; c.size > c.limit && c.order.Len() > 1; {
+		c.drop(c.order.Back().Value.(*cached).key)
+	}
+}
+
+func (c *cache) drop(key string) {
+	if e := c.items[key]; e != nil {
+		c.order.Remove(e)
+		delete(c.items, key)
+		c.size -= e.Value.(*cached).size
+	}
+}
