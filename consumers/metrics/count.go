@@ -17,10 +17,10 @@ import (
 
 // Bounds of what is remembered about runs that are not live.
 const (
-	maxEnded    = 20_000
-	maxLost     = 20_000 // of runs counted as lost for good
-	maxSessions = 10_000 // CodeBuddy's
-	maxHoles    = 10_000
+	maxEnded    = 5_000
+	maxLost     = 5_000 // of runs counted as lost for good
+	maxSessions = 5_000 // CodeBuddy's
+	maxHoles    = 100_000 // as many as entries can wait in a consumer
 	forgetAfter = 7 * 24 * time.Hour
 )
 
@@ -39,7 +39,7 @@ type tally struct {
 	lost     *ring
 	sessions *sessionStore
 	places   map[bus.Log]bus.Place
-	holes    map[bus.Log]map[uint64]bool // places that were passed and not counted
+	holes    map[bus.Log]*holes // places that were passed and not counted
 	newest   time.Time                   // stored time of the newest entry
 	saved    time.Time
 
@@ -54,7 +54,7 @@ func newTally(o Options) *tally {
 	c := &tally{
 		opt: o, past: o.past, book: newBook(o.now), sets: newSets(o.Config), live: map[runKey]*live{},
 		ended: newRing(maxEnded), lost: newRing(maxLost), sessions: newSessionStore(maxSessions),
-		places: map[bus.Log]bus.Place{}, holes: map[bus.Log]map[uint64]bool{},
+		places: map[bus.Log]bus.Place{}, holes: map[bus.Log]*holes{},
 	}
 	c.folds.max = o.Memory
 	c.begin()
@@ -103,7 +103,7 @@ func (c *tally) apply(ctx context.Context, log bus.Log, at bus.Place, e *event.E
 
 // isNew reports whether a place was not counted before.
 func (c *tally) isNew(log bus.Log, at bus.Place) bool {
-	if at.Seq > c.places[log].Seq || c.holes[log][at.Seq] {
+	if at.Seq > c.places[log].Seq || c.holes[log].has(at.Seq) {
 		return true
 	}
 	c.mu.Lock()
@@ -112,27 +112,35 @@ func (c *tally) isNew(log bus.Log, at bus.Place) bool {
 	return false
 }
 
-// passed notes that a log was read up to at.
+// passed notes that a log was read up to at. What was skipped is of a run that is held up:
+// it comes later.
 func (c *tally) passed(log bus.Log, at bus.Place, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	holes := c.holes[log]
-	switch {
-	case err == nil:
-		delete(holes, at.Seq)
-	case len(holes) < maxHoles:
-		if holes == nil {
-			holes = map[uint64]bool{}
-			c.holes[log] = holes
-		}
-		holes[at.Seq] = true
+	last, h := c.places[log].Seq, c.holes[log]
+	if h == nil {
+		h = &holes{}
+		c.holes[log] = h
 	}
-	if at.Seq > c.places[log].Seq {
+	if at.Seq > last {
+		h.add(last+1, at.Seq-1)
+		if err != nil {
+			h.add(at.Seq, at.Seq)
+		}
 		c.places[log] = at
+	} else if err == nil {
+		h.remove(at.Seq)
 	}
 	if at.Time.After(c.newest) {
 		c.newest = at.Time
 	}
+}
+
+// begun is told that what lies up to after is acked: nothing of it comes again.
+func (c *tally) begun(log bus.Log, after bus.Place) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.holes[log].forget(after.Seq)
 }
 
 func (c *tally) entry(ctx context.Context, log bus.Log, at bus.Place, e *event.Event, bad error) error {
@@ -192,6 +200,7 @@ func (c *tally) of(ctx context.Context, log bus.Log, e *event.Event) (*live, err
 		return l, nil
 	}
 	var after ended
+	fresh := l == nil || l.Last == 0 // a control fact may have come first
 	if l == nil {
 		var ok bool
 		if after, ok = c.lost.get(k); !ok {
@@ -207,10 +216,14 @@ func (c *tally) of(ctx context.Context, log bus.Log, e *event.Event) (*live, err
 	if l == nil {
 		l = &live{Tenant: strings.Clone(e.Tenant), Run: strings.Clone(e.Run), Partition: int(log), Final: after.Lost}
 		l.Who, l.Dialect, l.CI, l.Repo, l.Flow = c.tenant(e.Tenant), unknown, none, none, none
-		if err := c.fold(ctx, l, e.Seq, e.Part.I, true); err != nil {
-			return nil, err
-		}
-	} else if err := c.fold(ctx, l, l.Last, l.Part+1, false); err != nil {
+	}
+	var err error
+	if fresh {
+		err = c.fold(ctx, l, e.Seq, e.Part.I, true)
+	} else {
+		err = c.fold(ctx, l, l.Last, l.Part+1, false)
+	}
+	if err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
@@ -253,7 +266,7 @@ func (c *tally) leave(l *live) {
 // also fills in what else is known of the run.
 func (c *tally) fold(ctx context.Context, l *live, seq uint64, part int, whole bool) error {
 	l.state, l.join = run.New(l.Run), event.Joiner{}
-	if c.past == nil || seq == 0 || seq == 1 && part <= 1 {
+	if c.past == nil || whole && seq == 1 && part <= 1 {
 		return nil
 	}
 	c.mute = true
@@ -264,7 +277,7 @@ func (c *tally) fold(ctx context.Context, l *live, seq uint64, part int, whole b
 			l.state = nil
 			return fmt.Errorf("fold run again: %w", err)
 		}
-		if e.Seq > seq || e.Seq == seq && e.Part.I >= max(part, 1) {
+		if e.Seq > seq || e.Seq == seq && e.Part.I >= part {
 			break
 		}
 		if whole {

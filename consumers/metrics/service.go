@@ -201,6 +201,7 @@ func (m *Metrics) catchUp(ctx context.Context) error {
 			m.c.places[log] = to
 		}
 		m.c.mu.Unlock()
+		m.c.begun(log, to)
 		delete(m.fill, log)
 	}
 	return nil
@@ -244,6 +245,8 @@ func (h handler) Begun(log bus.Log, after bus.Place) {
 	defer h.m.serial.Unlock()
 	if after.Seq > h.m.c.places[log].Seq {
 		h.m.fill[log] = after
+	} else {
+		h.m.c.begun(log, after)
 	}
 }
 

@@ -48,7 +48,7 @@ type placed struct {
 	Log   bus.Log   `json:"log"`
 	Seq   uint64    `json:"seq"`
 	Time  time.Time `json:"time"`
-	Holes []uint64  `json:"holes,omitempty"`
+	Holes []hole    `json:"holes,omitempty"`
 }
 
 type saved struct {
@@ -81,7 +81,7 @@ func (c *tally) encode(now time.Time) ([]byte, error) {
 	s := snapshot{Saved: now, Newest: c.newest, Families: map[string][]saved{}, Sets: c.sets.save(), Ended: c.ended.all(), Lost: c.lost.all()}
 	for _, log := range slices.Sorted(maps.Keys(c.places)) {
 		at := c.places[log]
-		s.Places = append(s.Places, placed{log, at.Seq, at.Time, slices.Sorted(maps.Keys(c.holes[log]))})
+		s.Places = append(s.Places, placed{log, at.Seq, at.Time, c.holes[log].all()})
 	}
 	for _, d := range catalog {
 		for _, x := range c.families[d].sorted() {
@@ -154,12 +154,7 @@ func (c *tally) decode(data []byte) error {
 	defer c.mu.Unlock()
 	for _, p := range s.Places {
 		c.places[p.Log] = bus.Place{Seq: p.Seq, Time: p.Time}
-		for _, n := range p.Holes {
-			if c.holes[p.Log] == nil {
-				c.holes[p.Log] = map[uint64]bool{}
-			}
-			c.holes[p.Log][n] = true
-		}
+		c.holes[p.Log] = &holes{p.Holes}
 	}
 	if err := c.restore(s.Families); err != nil {
 		return err
