@@ -163,3 +163,13 @@ func (s *State) Exit() (ExitView, bool) {
 	}
 	return *s.exit, true
 }
+
+// Interrupts lists the interrupts and stop_tasks on the child's stdin that are kept,
+// the oldest first.
+func (s *State) Interrupts() []InterruptView {
+	list := make([]InterruptView, 0, len(s.interrupts))
+	for _, in := range s.interrupts {
+		list = append(list, in.InterruptView)
+	}
+	return list
+}

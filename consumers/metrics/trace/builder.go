@@ -212,7 +212,7 @@ func (b *Builder) frame(e *event.Event, f *dialect.Frame) {
 	case "user":
 		b.user(e, f)
 	case "result":
-		b.chatsOver(e.Session, e.Time)
+		b.chatsOver(e.Session)
 	case "system":
 		b.system(e, f)
 	}
@@ -312,3 +312,6 @@ func (b *Builder) send(s Span) {
 	s.finish()
 	b.out = append(b.out, s)
 }
+
+// IsLost reports whether the run's edge is gone and has not come back.
+func (b *Builder) IsLost() bool { return b.st.Lost() }

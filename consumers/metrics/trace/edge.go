@@ -12,10 +12,6 @@ import (
 // edge takes a fact of the run's edge.
 func (b *Builder) edge(e *event.Event) {
 	switch e.Type {
-	case event.TypeInput:
-		if by := b.main(e.Session); by.turn == 0 || !b.st.TurnOpen() {
-			b.asked.set(by.path, b.now)
-		}
 	case event.TypeStalled:
 		var d event.Stalled
 		if json.Unmarshal(e.Data, &d) == nil {
@@ -228,7 +224,7 @@ func (b *Builder) codexOutcome(item dialect.Value) outcome {
 func (b *Builder) message(e *event.Event, by owner, id string, item dialect.Value, done bool) {
 	c := b.chat(e, by, id)
 	if c.frames == 0 {
-		c.start = b.now
+		c.start = b.now // codex tells nothing of the call before it
 	}
 	c.session = by.session(b, e)
 	c.end = b.now

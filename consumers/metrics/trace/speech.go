@@ -2,6 +2,7 @@ package trace
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cbcast/cbcast/internal/dialect"
@@ -74,7 +75,7 @@ func (t *turn) link(traceParent string) {
 }
 
 // chat finds or begins the answer that a frame is of. It begins when the model was
-// asked: with the turn, or with the last result of a tool.
+// asked: with the turn or the agent, or with the last result of a tool.
 func (b *Builder) chat(e *event.Event, by owner, id string) *chat {
 	if c, ok := b.chats.get(by.path); ok {
 		if c.id == id && id != "" {
@@ -83,15 +84,31 @@ func (b *Builder) chat(e *event.Event, by owner, id string) *chat {
 		b.chatOver(by.path)
 	}
 	start, ok := b.asked.get(by.path)
-	if !ok || start.After(b.now) {
+	if !ok {
+		start = b.began(by)
+	}
+	if start.IsZero() || start.After(b.now) {
 		start = b.now
 	}
-	b.asked.del(by.path)
+	b.asked.set(by.path, time.Time{}) // the next one is asked for anew
 	c := &chat{id: id, by: by, session: e.Session, start: start, seq: e.Seq}
 	if gone, out := b.chats.set(by.path, c); out {
 		b.chatOut(gone)
 	}
 	return c
+}
+
+// began is when somebody began who has not spoken yet.
+func (b *Builder) began(by owner) time.Time {
+	if key, ok := strings.CutPrefix(by.path, agentPath("")); ok {
+		if a, ok := b.agents.get(key); ok {
+			return a.start
+		}
+	}
+	if v, ok := b.st.Turn(by.turn); ok && by.path == turnPath(by.turn) && v.StartedAt != nil {
+		return *v.StartedAt
+	}
+	return time.Time{}
 }
 
 // chatOver ends what somebody says.
@@ -103,13 +120,12 @@ func (b *Builder) chatOver(path string) {
 }
 
 // chatsOver ends what the main loop of a session says.
-func (b *Builder) chatsOver(session string, at time.Time) {
+func (b *Builder) chatsOver(session string) {
 	for path, c := range b.chats.all {
 		if c.session == session && c.by.path == turnPath(c.by.turn) {
 			b.chatOver(path)
 		}
 	}
-	b.asked.set(b.main(session).path, at)
 }
 
 func (b *Builder) chatOut(c *chat) {
@@ -171,10 +187,8 @@ func (b *Builder) user(e *event.Event, f *dialect.Frame) {
 func (b *Builder) system(e *event.Event, f *dialect.Frame) {
 	switch f.Subtype {
 	case "init":
-		if by := b.main(e.Session); by.turn > 0 {
-			if _, ok := b.asked.get(by.path); !ok {
-				b.asked.set(by.path, b.now)
-			}
+		if by := b.main(e.Session); by.turn > 0 && b.turns[by.turn] != nil {
+			b.asked.set(by.path, b.now)
 		}
 	case "status":
 		if f.Get("status").Text() == "requesting" {

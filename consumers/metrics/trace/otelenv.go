@@ -1,0 +1,166 @@
+package trace
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// FromEnv reads the standard variables of OpenTelemetry for traces from env: endpoint,
+// headers, compression, timeout and certificates of OTEL_EXPORTER_OTLP_[TRACES_]…,
+// OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES and OTEL_TRACES_SAMPLER[_ARG]. endpoint,
+// if not "", is the URL for traces instead of what they say. Values are in no error:
+// they may hold secrets.
+func FromEnv(env map[string]string, endpoint, version string) (Collector, func(Context) bool, error) {
+	get := func(name string) string {
+		if v := env["OTEL_EXPORTER_OTLP_TRACES_"+name]; v != "" {
+			return v
+		}
+		return env["OTEL_EXPORTER_OTLP_"+name]
+	}
+	c := Collector{Endpoint: endpoint, Resource: Resource{Service: "cbcast", Version: version}}
+	if c.Endpoint == "" {
+		if c.Endpoint = env["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"]; c.Endpoint == "" {
+			if base := env["OTEL_EXPORTER_OTLP_ENDPOINT"]; base != "" {
+				c.Endpoint = strings.TrimRight(base, "/") + "/v1/traces"
+			}
+		}
+	}
+	switch p := get("PROTOCOL"); p {
+	case "", "http/protobuf":
+	default:
+		return c, nil, errors.New("OTEL_EXPORTER_OTLP_PROTOCOL: only http/protobuf is spoken; a collector takes it on port 4318")
+	}
+	switch get("COMPRESSION") {
+	case "", "none":
+	case "gzip":
+		c.Gzip = true
+	default:
+		return c, nil, errors.New("OTEL_EXPORTER_OTLP_COMPRESSION is gzip or none")
+	}
+	if v := get("TIMEOUT"); v != "" {
+		ms, err := strconv.Atoi(v)
+		if err != nil || ms <= 0 {
+			return c, nil, errors.New("OTEL_EXPORTER_OTLP_TIMEOUT is a number of milliseconds")
+		}
+		c.Timeout = time.Duration(ms) * time.Millisecond
+	}
+	var err error
+	if c.Headers, err = pairs(get("HEADERS")); err != nil {
+		return c, nil, fmt.Errorf("OTEL_EXPORTER_OTLP_HEADERS: %w", err)
+	}
+	if c.TLS, err = tlsOf(get); err != nil {
+		return c, nil, err
+	}
+	if c.Resource.Attrs, err = pairs(env["OTEL_RESOURCE_ATTRIBUTES"]); err != nil {
+		return c, nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
+	}
+	for _, v := range []string{c.Resource.Attrs["service.name"], env["OTEL_SERVICE_NAME"]} {
+		if v != "" {
+			c.Resource.Service = v
+		}
+	}
+	sample, err := sampler(env["OTEL_TRACES_SAMPLER"], env["OTEL_TRACES_SAMPLER_ARG"])
+	return c, sample, err
+}
+
+// pairs reads "key=value,key=value", values percent-encoded, as the specification has
+// headers and resource attributes.
+func pairs(list string) (map[string]string, error) {
+	m := map[string]string{}
+	for item := range strings.SplitSeq(list, ",") {
+		if strings.TrimSpace(item) == "" {
+			continue
+		}
+		k, v, ok := strings.Cut(item, "=")
+		k = strings.TrimSpace(k)
+		if !ok || k == "" {
+			return nil, errors.New("the form is key=value,key=value")
+		}
+		v, err := url.PathUnescape(strings.TrimSpace(v))
+		if err != nil {
+			return nil, errors.New("a value is not percent-encoded")
+		}
+		m[k] = v
+	}
+	return m, nil
+}
+
+// tlsOf reads the certificates; nil where none is named.
+func tlsOf(get func(string) string) (*tls.Config, error) {
+	ca, cert, key := get("CERTIFICATE"), get("CLIENT_CERTIFICATE"), get("CLIENT_KEY")
+	if ca == "" && cert == "" && key == "" {
+		return nil, nil
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if ca != "" {
+		pem, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_CERTIFICATE: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, errors.New("OTEL_EXPORTER_OTLP_CERTIFICATE: no certificate in the file")
+		}
+	}
+	if cert != "" || key != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and _KEY: %w", err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
+
+// sampler is what OTEL_TRACES_SAMPLER says. A part of the traces is chosen by their ids,
+// as the SDKs do, so that all who take part in a trace choose alike.
+func sampler(name, arg string) (func(Context) bool, error) {
+	ratio := 1.0
+	if strings.HasSuffix(name, "traceidratio") && arg != "" {
+		v, err := strconv.ParseFloat(arg, 64)
+		if err != nil || v < 0 || v > 1 {
+			return nil, errors.New("OTEL_TRACES_SAMPLER_ARG is a number from 0 to 1")
+		}
+		ratio = v
+	}
+	bound := uint64(ratio * (1 << 63))
+	chosen := func(c Context) bool {
+		var x uint64
+		for _, b := range c.Trace[8:] {
+			x = x<<8 | uint64(b)
+		}
+		return x>>1 < bound
+	}
+	parent := func(own func(Context) bool) func(Context) bool {
+		return func(c Context) bool {
+			if c.Parent.IsZero() {
+				return own(c)
+			}
+			return Recorded(c)
+		}
+	}
+	always := func(Context) bool { return true }
+	never := func(Context) bool { return false }
+	switch name {
+	case "", "parentbased_always_on":
+		return Recorded, nil
+	case "always_on":
+		return always, nil
+	case "always_off":
+		return never, nil
+	case "parentbased_always_off":
+		return parent(never), nil
+	case "traceidratio":
+		return chosen, nil
+	case "parentbased_traceidratio":
+		return parent(chosen), nil
+	}
+	return nil, errors.New("OTEL_TRACES_SAMPLER is no sampler that is known here")
+}
