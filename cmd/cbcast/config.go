@@ -13,6 +13,7 @@ import (
 
 	"github.com/caarlos0/env/v11"
 
+	"github.com/cbcast/cbcast/consumers/notify"
 	"github.com/cbcast/cbcast/ingest"
 	"github.com/cbcast/cbcast/internal/bus"
 	"github.com/cbcast/cbcast/relay"
@@ -28,6 +29,11 @@ type config struct {
 	Bus   bus.Config
 	Edge  ingest.Config
 	Relay relay.Config `envPrefix:"RELAY_"`
+
+	Notify notify.Config `envPrefix:"NOTIFY_"`
+
+	// PublicURL is where people find the relay's pages: links of notices lead there.
+	PublicURL string `env:"PUBLIC_URL"`
 
 	// RelaySecret, or what RelaySecretFile holds, is what relays sign with. Those
 	// that stand for one another share it; "" follows from the local token.

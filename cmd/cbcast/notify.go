@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cbcast/cbcast/consumers/notify"
+	"github.com/cbcast/cbcast/ingest/child"
+)
+
+// minimalRules is a rules file that works, for those who have none.
+const minimalRules = `
+  version: 1
+  destinations:
+    hook: {type: webhook, url: https://example.com/hook}
+  rules:
+    - {name: all, to: [hook]}
+`
+
+func notifyKind() consumerKind {
+	return consumerKind{
+		name:   "notify",
+		addr:   func(c *config) string { return c.Notify.Addr },
+		wanted: func(c *config) bool { return c.Notify.Rules != "" },
+		open: func(ctx context.Context, a *app, e consumerEnv) (consumer, error) {
+			n, err := a.openNotify(e)
+			if err != nil {
+				return nil, err
+			}
+			return &notifier{n, a.onHangup(ctx, func() { _ = n.Reload() })}, nil // a bad file is said by Reload
+		},
+		add: func(c consumer, mux *http.ServeMux) {
+			if n, ok := c.(*notifier); ok {
+				n.Routes(mux)
+			}
+		},
+	}
+}
+
+// A notifier reads its rules again at SIGHUP.
+type notifier struct {
+	*notify.Notifier
+	unhook func()
+}
+
+func (n *notifier) Run(ctx context.Context) error {
+	defer n.unhook()
+	return n.Notifier.Run(ctx)
+}
+
+func (a *app) openNotify(e consumerEnv) (*notify.Notifier, error) {
+	if a.cfg.Notify.Rules == "" {
+		return nil, errNoRules
+	}
+	return notify.New(notify.Options{
+		Config: a.cfg.Notify, Dir: e.dir, Bus: e.bus, Partitions: a.partitions(), PublicURL: a.cfg.PublicURL,
+		Env: a.lookup(), Actor: &relayActor{a}, Exec: child.Brief, Log: e.log,
+	})
+}
+
+var errNoRules = errors.New("there are no rules: set CBCAST_NOTIFY_RULES to a file like\n" + minimalRules + "\n  and see cbcast notify --schema and docs/notify.md")
+
+// lookup finds variables for the secrets that rules refer to.
+func (a *app) lookup() notify.Lookup {
+	vars := environMap(a.environ)
+	return func(name string) (string, bool) {
+		v, ok := vars[name]
+		return v, ok
+	}
+}
+
+func newNotify(a *app) *cobra.Command {
+	var check, test string
+	var schema bool
+	c := &cobra.Command{
+		Use:   "notify",
+		Short: "Tell people what happens to runs",
+		Long: `notify reads the bus and tells people that runs ended, failed, were lost, or wait for
+somebody: in Slack, by webhook, by mail, or through a command. CBCAST_NOTIFY_RULES names
+the file that says who is told what. It is a part of cbcast up where that is set.
+
+SIGHUP reads the file again; one that is wrong changes nothing.`,
+		Example: `  cbcast notify --check notify.yaml     is it right, and which rule is for what
+  CBCAST_NOTIFY_RULES=notify.yaml cbcast notify --test chat
+  CBCAST_NOTIFY_RULES=notify.yaml cbcast notify`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			switch {
+			case schema:
+				_, err := a.io.out.Write(notify.Schema)
+				return err
+			case check != "":
+				return a.notifyCheck(check)
+			case test != "":
+				return a.notifyTest(c.Context(), test)
+			case a.cfg.Notify.Rules == "":
+				return &exitError{exitUsage, errNoRules}
+			}
+			return a.runConsumer(c.Context(), notifyKind())
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&check, "check", "", "check a rules `FILE` and say which rule is for what; nothing is sent")
+	f.StringVar(&test, "test", "", "send a notice, marked as a test, to a `DESTINATION` of the rules and say what happened")
+	f.BoolVar(&schema, "schema", false, "print the JSON Schema of a rules file")
+	f.StringVar(&a.cfg.Notify.Rules, "rules", a.cfg.Notify.Rules, "rules `FILE`")
+	f.StringVar(&a.cfg.Notify.Addr, "listen", a.cfg.Notify.Addr, "address of health, metrics and Slack's requests")
+	c.AddCommand(newNotifyLs(a), newNotifyDead(a), newNotifyReplay(a), newNotifyEnable(a))
+	return c
+}
+
+func (a *app) notifyCheck(path string) error {
+	r, err := notify.LoadFile(path)
+	if err != nil {
+		return err
+	}
+	var missing []string
+	for _, err := range r.Missing(a.lookup()) {
+		missing = append(missing, err.Error())
+	}
+	fmt.Fprintf(a.io.out, "%s: %d destinations, %d rules\n\n", path, len(r.Destinations), len(r.Rules))
+	for _, s := range r.Samples() {
+		fmt.Fprintf(a.io.out, "%-44s %s\n", s.What, s.Says)
+	}
+	for _, m := range missing {
+		fmt.Fprintln(a.io.err, "not here:", m)
+	}
+	return nil
+}
+
+func (a *app) notifyTest(ctx context.Context, dest string) error {
+	if a.cfg.Notify.Rules == "" {
+		return &exitError{exitUsage, errNoRules}
+	}
+	r, err := notify.LoadFile(a.cfg.Notify.Rules)
+	if err != nil {
+		return err
+	}
+	res, err := notify.Test(ctx, r, dest, notify.Options{
+		Config: a.cfg.Notify, Dir: a.notifyDir(), PublicURL: a.cfg.PublicURL, Env: a.lookup(), Actor: &relayActor{a}, Exec: child.Brief,
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(a.io.out, res.Text)
+	if !res.Delivered {
+		return &exitError{exitFailed, nil}
+	}
+	return nil
+}
+
+func (a *app) notifyDir() string { return filepath.Join(a.cfg.StateDir, "notify") }
+
+// relayToken is what clicks reach the relay with.
+func (a *app) relayToken() (string, error) {
+	n := a.cfg.Notify
+	if n.RelayToken != "" {
+		return n.RelayToken, nil
+	}
+	file := n.RelayTokenFile
+	if file == "" {
+		file = a.tokenFile()
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("read the relay's token: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cbcast/cbcast/consumers/notify"
+	"github.com/cbcast/cbcast/internal/consume"
+)
+
+// adminPatience bounds how long a running notify is waited for.
+const adminPatience = 15 * time.Second
+
+// ask asks the notify that runs, or does it here where none does.
+func (a *app) notifyAsk(ctx context.Context, r notify.Request) (notify.Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, adminPatience)
+	defer cancel()
+	n, err := a.openNotify(consumerEnv{dir: a.notifyDir()})
+	if errors.Is(err, notify.ErrBusy) {
+		return notify.Ask(ctx, a.notifyDir(), r)
+	}
+	if err != nil {
+		return notify.Answer{}, err
+	}
+	answer, err := n.Do(r)
+	return answer, errors.Join(err, n.Close())
+}
+
+func newNotifyReplay(a *app) *cobra.Command {
+	var r notify.Replay
+	var since string
+	c := &cobra.Command{
+		Use:   "replay",
+		Short: "Send notices again",
+		Long: `replay sends notices again that were delivered, or with --dead those that were given
+up. They keep their ids, so a receiver that has one can tell. What notify delivered is
+kept for a while: 64 MiB.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if since != "" {
+				t, err := moment(since, time.Now())
+				if err != nil {
+					return &exitError{exitUsage, fmt.Errorf("--since: %w", err)}
+				}
+				r.Since = t
+			}
+			if !r.Dead && r.Since.IsZero() && r.Run == "" {
+				return &exitError{exitUsage, errors.New("say what: --dead, --since TIME or --run RUN")}
+			}
+			answer, err := a.notifyAsk(c.Context(), notify.Request{Replay: &r})
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(a.io.out, "%d notices are sent again\n", answer.Sent)
+			return nil
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&since, "since", "", "from this time on: 2h ago as 2h, or 2027-01-31T00:00:00Z")
+	f.StringVar(&r.Dest, "dest", "", "of this destination only")
+	f.StringVar(&r.Run, "run", "", "of this run only")
+	f.BoolVar(&r.Dead, "dead", false, "what was given up")
+	f.IntVar(&r.Limit, "limit", 0, "at most so many (default 1000)")
+	return c
+}
+
+// moment is a time as people say it: so long ago, or a date.
+func moment(s string, now time.Time) (time.Time, error) {
+	if d, err := time.ParseDuration(s); err == nil && d > 0 {
+		return now.Add(-d), nil
+	}
+	for _, layout := range []string{time.RFC3339, time.DateOnly} {
+		if t, err := time.Parse(layout, s); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("%q is no time; want 2h or 2027-01-31T00:00:00Z", s)
+}
+
+func newNotifyEnable(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "enable DESTINATION",
+		Short: "Take a destination up again that said it is gone",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if _, err := a.notifyAsk(c.Context(), notify.Request{Enable: args[0]}); err != nil {
+				return err
+			}
+			fmt.Fprintf(a.io.out, "%s is enabled; cbcast notify replay --dead --dest %s sends what it has missed\n", args[0], args[0])
+			return nil
+		},
+	}
+}
+
+func newNotifyLs(a *app) *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "ls",
+		Short: "What waits to be told, by destination",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			s, err := notify.Look(a.notifyDir())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return json.NewEncoder(a.io.out).Encode(s)
+			}
+			w := tabwriter.NewWriter(a.io.out, 0, 0, 2, ' ', 0)
+			fmt.Fprintln(w, "DESTINATION\tKIND\tRUN\tMADE\tTRIES\tNEXT")
+			for _, it := range s.Items {
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", printable(it.Destination), it.Kind, printable(it.Run), shortTime(it.Made), it.Tries, shortTime(it.Next))
+			}
+			for _, d := range s.Disabled {
+				fmt.Fprintf(w, "%s\tdisabled\t\t%s\t\t%s\n", printable(d.Name), shortTime(d.At), printable(d.Why))
+			}
+			if err := w.Flush(); err != nil {
+				return err
+			}
+			fmt.Fprintf(a.io.out, "%d waiting, %d open asks and lost runs, %d given up\n", len(s.Items), s.Watches, s.Letters)
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+func shortTime(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.Local().Format(time.DateTime)
+}
+
+func newNotifyDead(a *app) *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "dead",
+		Short: "What was given up, and why",
+		Long: `dead lists the notices that were given up, and the events that could not be handled.
+cbcast notify replay --dead sends the notices again.`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			list, err := notify.Dead(a.notifyDir())
+			if err != nil {
+				return err
+			}
+			letters := consume.OpenLetters(a.notifyDir())
+			ids, err := letters.IDs()
+			if err != nil {
+				return err
+			}
+			enc := json.NewEncoder(a.io.out)
+			w := tabwriter.NewWriter(a.io.out, 0, 0, 2, ' ', 0)
+			if !asJSON {
+				fmt.Fprintln(w, "AT\tDESTINATION\tKIND\tRUN\tHOW\tWHY")
+			}
+			for _, l := range list {
+				if asJSON {
+					if err := enc.Encode(l); err != nil {
+						return err
+					}
+					continue
+				}
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", shortTime(l.At), printable(l.Destination), l.Kind, printable(l.Run), l.How, printable(l.Why))
+			}
+			for _, id := range ids {
+				d, err := letters.Read(id)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					if err := enc.Encode(d); err != nil {
+						return err
+					}
+					continue
+				}
+				fmt.Fprintf(w, "%s\t-\tevent\t%s\tdead\t%s\n", shortTime(d.Time), printable(d.Run), printable(d.Reason))
+			}
+			return w.Flush()
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
+	return c
+}

@@ -1,0 +1,226 @@
+package notify
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cbcast/cbcast/consumers/notify/sink"
+	"github.com/cbcast/cbcast/internal/run"
+)
+
+// Missing lists the references to secrets that cannot be resolved here.
+func (r *Rules) Missing(env Lookup) (errs []error) {
+	for _, name := range slices.Sorted(maps.Keys(r.Destinations)) {
+		if _, _, err := r.Destinations[name].settled(env); err != nil {
+			errs = append(errs, fmt.Errorf("destination %s: %w", name, err))
+		}
+	}
+	return errs
+}
+
+// A Sample is a run made up, and what the rules do with it.
+type Sample struct {
+	What string
+	Says string
+}
+
+// Samples says for runs made up which rule is theirs.
+func (r *Rules) Samples() (list []Sample) {
+	ci := map[string]string{"ciprovider": "github", "cirepo": "acme/web", "ciref": "main", "ciworkflow": "nightly", "cijob": "review"}
+	for _, s := range []struct {
+		kind    sink.Kind
+		dialect string
+		verdict run.Verdict
+	}{
+		{sink.Finished, "claude", run.Success},
+		{sink.Finished, "cbc", run.Incomplete},
+		{sink.Finished, "claude", run.Denied},
+		{sink.Failed, "claude", run.Failed},
+		{sink.Interrupted, "codex", run.Interrupted},
+		{sink.Lost, "claude", run.Lost},
+		{sink.Waiting, "claude", ""},
+		{sink.Stalled, "claude", ""},
+	} {
+		f := &facts{
+			kind: s.kind, tenant: "default", dialect: s.dialect, workflow: []string{"review"}, verdict: string(s.verdict), ci: ci,
+			duration: 10 * time.Minute, cost: 0.5,
+		}
+		what := fmt.Sprintf("%s, %s", s.kind, s.dialect)
+		if s.verdict != "" {
+			what += ", " + string(s.verdict)
+		}
+		list = append(list, Sample{what, r.says(f)})
+	}
+	return list
+}
+
+// says names the rules that match and whom they tell.
+func (r *Rules) says(f *facts) string {
+	var all []string
+	for _, rule := range r.Rules {
+		if !rule.matches(f) {
+			continue
+		}
+		var to []string
+		for _, t := range rule.To {
+			to = append(to, t.target().key())
+		}
+		all = append(all, rule.Name+" → "+strings.Join(to, ", "))
+		if !rule.Continue {
+			break
+		}
+	}
+	if len(all) == 0 {
+		return "no rule"
+	}
+	return strings.Join(all, "; ")
+}
+
+// A TestResult says what became of a test.
+type TestResult struct {
+	Delivered bool
+	Text      string
+}
+
+// testPatience bounds a test.
+const testPatience = time.Minute
+
+// Test sends one notice, marked as a test, to a destination: one attempt, nothing of
+// it is kept.
+func Test(ctx context.Context, r *Rules, dest string, o Options) (TestResult, error) {
+	d := r.Destinations[dest]
+	if d == nil {
+		return TestResult{}, fmt.Errorf("%s: %w; they are %s", dest, ErrNoDestination, strings.Join(slices.Sorted(maps.Keys(r.Destinations)), ", "))
+	}
+	settings, hidden, err := d.settled(o.Env)
+	if err != nil {
+		return TestResult{}, fmt.Errorf("destination %s: %w", dest, err)
+	}
+	clean := &scrubber{}
+	clean.set(hidden)
+	dir, err := os.MkdirTemp("", "cbcast-notify-test")
+	if err != nil {
+		return TestResult{}, err
+	}
+	defer os.RemoveAll(dir)
+	o.Dir = dir // what a sink keeps of a test is not what it keeps of runs
+	s, err := openSink(dest, settings, o)
+	if err != nil {
+		return TestResult{}, fmt.Errorf("destination %s: %s", dest, clean.clean(err.Error()))
+	}
+	defer func() { _ = s.Close() }()
+	now := time.Now().UTC()
+	n := &sink.Notice{
+		ID: fmt.Sprintf("test/%d", now.UnixNano()), Kind: sink.Test, Run: "test", Tenant: "test", At: now, Attempt: 1,
+		Summary: run.Summary{State: "done"}, View: &run.View{Run: "test", State: "done"}, CI: map[string]string{},
+		Note: "this is a test of cbcast notify",
+	}
+	n.Links.Run = linker(o.PublicURL, r.PublicURL)("", "test")
+	ctx, cancel := context.WithTimeout(ctx, testPatience)
+	defer cancel()
+	began := time.Now()
+	out := s.Send(ctx, n)
+	took := time.Since(began).Round(time.Millisecond)
+	text := fmt.Sprintf("%s: %s in %v", dest, out.Verdict, took)
+	if out.Err != nil {
+		text += ": " + clean.clean(out.Err.Error())
+	}
+	if out.Note != "" {
+		text += " (" + clean.clean(out.Note) + ")"
+	}
+	if out.After > 0 {
+		text += fmt.Sprintf("; it asks to be left alone for %v", out.After)
+	}
+	return TestResult{out.Verdict == sink.Delivered, text}, nil
+}
+
+// A Waiting notice, or one that was given up, for people.
+type Pending struct {
+	ID          string    `json:"id"`
+	Destination string    `json:"destination"`
+	Kind        sink.Kind `json:"kind"`
+	Tenant      string    `json:"tenant,omitempty"`
+	Run         string    `json:"run,omitempty"`
+	Rule        string    `json:"rule,omitempty"`
+	Made        time.Time `json:"made"`
+	Tries       int       `json:"tries"`
+	Next        time.Time `json:"next,omitzero"`
+	How         string    `json:"how,omitempty"`
+	Why         string    `json:"why,omitempty"`
+	At          time.Time `json:"at,omitzero"`
+}
+
+// A Picture is the state of a notify as its files say it.
+type Picture struct {
+	Items    []Pending `json:"items"`
+	Watches  int       `json:"watches"`
+	Letters  int       `json:"dead_letters"`
+	Disabled []Off     `json:"disabled,omitempty"`
+}
+
+// Off is a destination that said it is gone.
+type Off struct {
+	Name string    `json:"name"`
+	Why  string    `json:"why"`
+	At   time.Time `json:"at"`
+}
+
+// Look reads the state in dir, also while another process has it.
+func Look(dir string) (*Picture, error) {
+	st := newState()
+	err := readLog(filepath.Join(dir, journalName), func(body []byte) error {
+		var r record
+		if err := json.Unmarshal(body, &r); err != nil {
+			return err
+		}
+		st.apply(&r)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the outbox: %w", err)
+	}
+	p := &Picture{Items: []Pending{}, Watches: len(st.watches)}
+	for _, it := range st.items {
+		v := pendingOf(it)
+		if it.Hold.After(v.Next) {
+			v.Next = it.Hold
+		}
+		p.Items = append(p.Items, v)
+	}
+	slices.SortFunc(p.Items, func(a, b Pending) int { return a.Made.Compare(b.Made) })
+	for _, d := range st.dests {
+		p.Disabled = append(p.Disabled, Off{d.Name, d.Why, d.At})
+	}
+	list, err := Dead(dir)
+	p.Letters = len(list)
+	return p, err
+}
+
+// Dead lists the notices that were given up, the oldest first.
+func Dead(dir string) ([]Pending, error) {
+	list, err := readLetters(filepath.Join(dir, "undelivered", "letters.log"))
+	if err != nil {
+		return nil, fmt.Errorf("read what was given up: %w", err)
+	}
+	var all []Pending
+	for _, l := range list {
+		v := pendingOf(l.Item)
+		v.How, v.Why, v.At = l.How, l.Why, l.At
+		all = append(all, v)
+	}
+	return all, nil
+}
+
+func pendingOf(it *item) Pending {
+	return Pending{
+		ID: noticeID(it.ID), Destination: it.Target.key(), Kind: it.Kind, Tenant: it.Tenant, Run: it.Run, Rule: it.Rule, Made: it.Made,
+		Tries: it.Tries, Next: it.Next,
+	}
+}

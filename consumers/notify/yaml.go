@@ -1,0 +1,137 @@
+package notify
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// A Place is where something stands in a rules file, both from 1 on.
+type Place struct{ Line, Column int }
+
+// maxNodes bounds a rules file with its aliases put in: 10 aliases of 10 aliases …
+// would fill the memory.
+const maxNodes = 100_000
+
+// document is a YAML file as JSON values, and where each stands.
+type document struct {
+	value  any
+	places map[string]Place // by JSON pointer; a key's own place by the pointer and "#"
+	nodes  int
+}
+
+// readYAML reads one document. JSON is YAML, so it is read, too.
+func readYAML(data []byte) (*document, error) {
+	var root yaml.Node
+	dec := yaml.NewDecoder(strings.NewReader(string(data)))
+	if err := dec.Decode(&root); err != nil {
+		return nil, yamlError(err)
+	}
+	var more yaml.Node
+	if err := dec.Decode(&more); err == nil {
+		return nil, &FileError{Place: Place{more.Line, more.Column}, What: "a second document begins here: put everything into one"}
+	}
+	d := &document{places: map[string]Place{}}
+	if root.Kind != yaml.DocumentNode || len(root.Content) == 0 {
+		return nil, &FileError{Place: Place{1, 1}, What: "the file is empty"}
+	}
+	var err error
+	d.value, err = d.convert(root.Content[0], "")
+	return d, err
+}
+
+// yamlError takes the line out of what the parser says.
+func yamlError(err error) error {
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	var line int
+	if n, _ := fmt.Sscanf(text, "line %d:", &line); n == 1 {
+		_, text, _ = strings.Cut(text, ": ")
+	}
+	return &FileError{Place: Place{max(line, 1), 1}, What: "this is no YAML: " + text}
+}
+
+func (d *document) convert(n *yaml.Node, at string) (any, error) {
+	fail := func(what string) error { return &FileError{Place: Place{n.Line, n.Column}, What: what} }
+	if d.nodes++; d.nodes > maxNodes {
+		return nil, fail("the file has too many entries, aliases counted as often as they stand")
+	}
+	d.places[at] = Place{n.Line, n.Column}
+	switch n.Kind {
+	case yaml.AliasNode:
+		return d.convert(n.Alias, at)
+	case yaml.MappingNode:
+		m := map[string]any{}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			k := n.Content[i]
+			if k.Kind != yaml.ScalarNode {
+				return nil, &FileError{Place: Place{k.Line, k.Column}, What: "a key must be a plain text"}
+			}
+			if _, twice := m[k.Value]; twice {
+				return nil, &FileError{Place: Place{k.Line, k.Column}, What: fmt.Sprintf("%q stands here for the second time: remove one", k.Value)}
+			}
+			p := at + "/" + pointer(k.Value)
+			v, err := d.convert(n.Content[i+1], p)
+			if err != nil {
+				return nil, err
+			}
+			m[k.Value] = v
+			d.places[p+"#"] = Place{k.Line, k.Column}
+		}
+		return m, nil
+	case yaml.SequenceNode:
+		list := make([]any, 0, len(n.Content))
+		for i, c := range n.Content {
+			v, err := d.convert(c, at+"/"+strconv.Itoa(i))
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, v)
+		}
+		return list, nil
+	case yaml.ScalarNode:
+		return scalar(n, fail)
+	}
+	return nil, fail("this cannot be read")
+}
+
+func scalar(n *yaml.Node, fail func(string) error) (any, error) {
+	switch n.ShortTag() {
+	case "!!null":
+		return nil, nil
+	case "!!bool":
+		var v bool
+		err := n.Decode(&v)
+		return v, err
+	case "!!int", "!!float":
+		var v float64
+		if err := n.Decode(&v); err != nil || math.IsInf(v, 0) || math.IsNaN(v) {
+			return nil, fail(fmt.Sprintf("%s is no number that can be used here", n.Value))
+		}
+		return v, nil
+	case "!!str", "!!timestamp", "!!merge":
+		return n.Value, nil
+	}
+	return nil, fail("the tag " + n.Tag + " is not known here")
+}
+
+func pointer(key string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(key, "~", "~0"), "/", "~1")
+}
+
+// A FileError is one thing that is wrong with a rules file.
+type FileError struct {
+	Name string // the file's
+	Place
+	What string // and what to do
+}
+
+func (e *FileError) Error() string {
+	s := fmt.Sprintf("line %d, column %d: %s", e.Line, e.Column, e.What)
+	if e.Name != "" {
+		s = e.Name + ": " + s
+	}
+	return s
+}
