@@ -13,6 +13,7 @@ import (
 
 	"github.com/caarlos0/env/v11"
 
+	"github.com/cbcast/cbcast/consumers/metrics"
 	"github.com/cbcast/cbcast/consumers/notify"
 	"github.com/cbcast/cbcast/ingest"
 	"github.com/cbcast/cbcast/internal/bus"
@@ -30,7 +31,8 @@ type config struct {
 	Edge  ingest.Config
 	Relay relay.Config `envPrefix:"RELAY_"`
 
-	Notify notify.Config `envPrefix:"NOTIFY_"`
+	Notify  notify.Config  `envPrefix:"NOTIFY_"`
+	Metrics metrics.Config `envPrefix:"METRICS_"`
 
 	// PublicURL is where people find the relay's pages: links of notices lead there.
 	PublicURL string `env:"PUBLIC_URL"`

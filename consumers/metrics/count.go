@@ -18,8 +18,8 @@ import (
 // Bounds of what is remembered about runs that are not live.
 const (
 	maxEnded    = 5_000
-	maxLost     = 5_000 // of runs counted as lost for good
-	maxSessions = 5_000 // CodeBuddy's
+	maxLost     = 5_000   // of runs counted as lost for good
+	maxSessions = 5_000   // CodeBuddy's
 	maxHoles    = 100_000 // as many as entries can wait in a consumer
 	forgetAfter = 7 * 24 * time.Hour
 )
@@ -40,7 +40,7 @@ type tally struct {
 	sessions *sessionStore
 	places   map[bus.Log]bus.Place
 	holes    map[bus.Log]*holes // places that were passed and not counted
-	newest   time.Time                   // stored time of the newest entry
+	newest   time.Time          // stored time of the newest entry
 	saved    time.Time
 
 	// ordered says that entries of all logs come in the order in which they were stored:

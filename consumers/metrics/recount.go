@@ -1,13 +1,20 @@
 package metrics
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"iter"
+	"math"
 	"time"
 
 	"github.com/cbcast/cbcast/internal/bus"
 	"github.com/cbcast/cbcast/internal/consume"
+	"github.com/cbcast/cbcast/internal/event"
+	"github.com/cbcast/cbcast/internal/subject"
 )
 
 // recounted bounds the ended runs that a recount remembers.
@@ -111,3 +118,43 @@ func Once(ctx context.Context, o Options) ([]byte, error) {
 
 // lostSlack is how much later than its time a lost run is counted: clocks differ.
 const lostSlack = time.Minute
+
+// OnceFrom is [Once] of events that were exported: CloudEvents JSON, one a line, in the
+// order of each run. The time at which an event was stored is not in them; its own stands
+// for it.
+func OnceFrom(ctx context.Context, o Options, r io.Reader) ([]byte, error) {
+	o.Bus = nil
+	o = o.defaults()
+	c := newTally(o)
+	c.ordered = true
+	c.ended, c.lost = newRing(recounted), newRing(recounted)
+	c.folds.max = math.MaxInt64 // there is no past to fold from again
+	seq := map[bus.Log]uint64{}
+	in := bufio.NewReaderSize(r, 1<<20)
+	for n := 1; ; n++ {
+		line, err := in.ReadBytes('\n')
+		if line = bytes.TrimSpace(line); len(line) > 0 {
+			e, perr := event.ParseJSON(line)
+			if perr != nil {
+				return nil, fmt.Errorf("count exported events: line %d: %w", n, perr)
+			}
+			log := bus.ControlLog
+			if e.Seq > 0 {
+				log = bus.Log(subject.Partition(e.Run, o.Partitions))
+			}
+			seq[log]++
+			if err := c.apply(ctx, log, bus.Place{Seq: seq[log], Time: e.Time}, e, nil); err != nil {
+				return nil, fmt.Errorf("count exported events: line %d: %w", n, err)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("count exported events: %w", err)
+		}
+	}
+	c.settle()
+	c.expire(o.now().Add(-lostSlack))
+	return c.text()
+}

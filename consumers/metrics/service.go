@@ -15,6 +15,7 @@ import (
 
 	"github.com/cbcast/cbcast/internal/bus"
 	"github.com/cbcast/cbcast/internal/consume"
+	"github.com/cbcast/cbcast/internal/health"
 )
 
 // Name is that of the consumers on the server.
@@ -62,8 +63,10 @@ func New(o Options) (*Metrics, error) {
 	if err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
-	if err := m.reg.Register(m); err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
+	for _, c := range []prometheus.Collector{m, m.consumer} {
+		if err := m.reg.Register(c); err != nil {
+			return nil, fmt.Errorf("metrics: %w", err)
+		}
 	}
 	return m, nil
 }
@@ -74,8 +77,8 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) { m.c.Describe(ch) }
 // Collect gives all series as of one moment.
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) { m.c.Collect(ch) }
 
-// Gatherer has the counts of the runs.
-func (m *Metrics) Gatherer() prometheus.Gatherer { return m.reg }
+// Metrics are the counts of the runs, and how the counting does.
+func (m *Metrics) Metrics() health.Gatherer { return m.reg }
 
 // Consumer reads the logs.
 func (m *Metrics) Consumer() *consume.Consumer { return m.consumer }
