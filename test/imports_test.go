@@ -50,7 +50,7 @@ var mayImport = map[string][]string{
 		"internal/event", "internal/subject", "internal/dialect", "internal/run", "internal/bus",
 		"internal/consume", "internal/health", "internal/durable", "consumers/notify/sink",
 	},
-	"consumers/notify/sink": {"internal/event", "internal/run", "internal/durable"},
+	"consumers/notify/sink": {"internal/event", "internal/dialect", "internal/run", "internal/durable"},
 	"consumers/metrics": {
 		"internal/event", "internal/subject", "internal/dialect", "internal/run", "internal/bus",
 		"internal/consume", "internal/health", "internal/durable",
@@ -86,6 +86,7 @@ var onlyFrom = map[string][]string{
 	"golang.org/x/term":                 {"cmd/cbcast"},
 
 	"github.com/slack-go/slack":           {"consumers/notify/sink"},
+	"github.com/gorilla/websocket":        {"consumers/notify/sink"},
 	"github.com/wneessen/go-mail":         {"consumers/notify/sink"},
 	"github.com/standard-webhooks/":       {"consumers/notify/sink"},
 	"go.yaml.in/yaml/v3":                  {"consumers/notify"},

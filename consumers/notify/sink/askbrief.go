@@ -33,7 +33,7 @@ func offered(a *run.AskView) (o offer, why string) {
 		return offerNone, "What is asked is not known here."
 	case slices.ContainsFunc(f.Questions, func(q run.AskQuestion) bool { return q.Secret }):
 		return offerNone, "It asks for a secret, and answers are recorded: only the agent's own host can answer it."
-	case f.InputLeftOut:
+	case f.InputLeftOut || !titled(a):
 		return offerNone, "The request is too long to be shown here: open the run to answer it."
 	case a.Kind == "question":
 		if len(f.Questions) == 0 || len(f.Questions) >= maxShownQuestions {
@@ -83,10 +83,17 @@ func asked(a *run.AskView) string {
 		b.WriteString(members(f.Input))
 	}
 	text := strings.TrimSpace(visible(b.String()))
-	if text == "" {
-		text = visible(a.Title)
+	if title := strings.TrimSuffix(visible(a.Title), ellipsis); title != visible(a.Tool) && !strings.Contains(text, title) {
+		text = strings.TrimSpace(visible(a.Title) + "\n" + text)
 	}
 	return text
+}
+
+// titled reports whether the title hides nothing: it is whole, or the rest of it
+// stands in the input.
+func titled(a *run.AskView) bool {
+	title, cut := strings.CutSuffix(visible(a.Title), ellipsis)
+	return !cut || a.Form != nil && strings.Contains(visible(members(a.Form.Input)), title)
 }
 
 // members shows every member of an object, in its order; texts as they are, all

@@ -84,6 +84,9 @@ func (c *Command) Close() error { return nil }
 // Send implements [Sink]. A program that was killed may have done its work: that is
 // Unknown.
 func (c *Command) Send(ctx context.Context, n *Notice) Outcome {
+	if n.Unsure {
+		return Outcome{Verdict: Unknown, Err: errors.New("nobody knows what the command has done; it is not run again")}
+	}
 	body, err := payload(n, maxCommandBody)
 	if err != nil {
 		return Outcome{Verdict: Refused, Permanent: true, Err: err}

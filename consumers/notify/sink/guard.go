@@ -187,13 +187,10 @@ func cmpResolver(r *net.Resolver) *net.Resolver {
 // is sent over one that the other side is just closing may have arrived or not.
 // Redirects are not followed.
 func (g *Guard) client(timeout time.Duration) *http.Client {
+	proxy, dial := g.dialing()
 	t := &http.Transport{
-		DialContext: g.DialContext, DisableKeepAlives: true, ForceAttemptHTTP2: true, TLSHandshakeTimeout: 10 * time.Second,
+		Proxy: proxy, DialContext: dial, DisableKeepAlives: true, ForceAttemptHTTP2: true, TLSHandshakeTimeout: 10 * time.Second,
 		MaxResponseHeaderBytes: 64 << 10,
-	}
-	if g.proxy != nil {
-		direct := &net.Dialer{Timeout: 10 * time.Second}
-		t.Proxy, t.DialContext = http.ProxyURL(g.proxy), direct.DialContext // to the proxy alone
 	}
 	return &http.Client{
 		Transport: &guarded{g, t}, Timeout: timeout,
@@ -201,7 +198,16 @@ func (g *Guard) client(timeout time.Duration) *http.Client {
 	}
 }
 
-// guarded bounds what is read of an answer, and checks targets behind a proxy.
+// dialing is how connections are made: to the proxy alone, where there is one.
+func (g *Guard) dialing() (func(*http.Request) (*url.URL, error), func(context.Context, string, string) (net.Conn, error)) {
+	if g.proxy == nil {
+		return nil, g.DialContext
+	}
+	direct := &net.Dialer{Timeout: 10 * time.Second}
+	return http.ProxyURL(g.proxy), direct.DialContext
+}
+
+// guarded checks targets behind a proxy.
 type guarded struct {
 	g *Guard
 	t *http.Transport

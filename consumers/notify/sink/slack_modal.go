@@ -1,0 +1,380 @@
+package sink
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/slack-go/slack"
+
+	"github.com/cbcast/cbcast/internal/dialect"
+	"github.com/cbcast/cbcast/internal/event"
+	"github.com/cbcast/cbcast/internal/run"
+)
+
+// Callback ids of modals, and the buttons in them that do not decide anything.
+const (
+	viewRead    = "read"
+	viewAnswer  = "answer"
+	viewDone    = "done"
+	actNext     = "next"
+	actBack     = "back"
+	maxOptions  = 10 // of radio buttons and checkboxes; Slack's limit
+	optionUnits = 75
+)
+
+// modalState travels in a view's private_metadata, from us to us: Slack signs what
+// it sends, and users do not see or change it.
+type modalState struct {
+	Open    string `json:"o"` // the key of the button that opened it
+	Key     string `json:"k,omitempty"`
+	Page    int    `json:"p,omitempty"`
+	Seen    int    `json:"s,omitempty"` // the last page that was shown, from 0
+	Channel string `json:"c,omitempty"`
+	TS      string `json:"t,omitempty"`
+	Thread  string `json:"h,omitempty"`
+}
+
+// open shows all that is asked, or the form of its questions.
+func (s *Slack) open(ctx context.Context, c *click, trigger string) {
+	ctx, cancel := context.WithTimeout(ctx, actTimeout)
+	defer cancel()
+	g, view, code, reply := s.look(ctx, c, c.key)
+	if code == "" {
+		st := modalState{Open: c.key, Channel: c.channel, TS: c.ts, Thread: c.thread}
+		var v slack.ModalViewRequest
+		if v, reply = s.modal(g, view, st); reply == "" {
+			_, o := s.call(ctx, true, func(ctx context.Context) error {
+				_, err := s.api.OpenViewContext(ctx, trigger, v)
+				return err
+			})
+			if o.Verdict == Delivered {
+				return
+			}
+			code, reply = codeFailed, "Slack did not open it: "+o.Err.Error()+". Try again."
+		} else {
+			code = codeNotHere
+		}
+	}
+	s.record(c, g, code, "")
+	s.whisper(ctx, c, reply)
+}
+
+// look checks that the one who clicked may, and that what the key stands for is still
+// asked. code says why not.
+func (s *Slack) look(ctx context.Context, c *click, key string) (g grantKey, view *run.AskView, code, reply string) {
+	g, ok := s.keys.find(key)
+	if !ok || g.Act != actOpen {
+		return grantKey{}, nil, codeUnknown, "This button is not known here, or is too old. The run's page has what is asked."
+	}
+	if refusal := s.mayNot(ctx, c, g.Act); refusal != "" {
+		return g, nil, codeForbidden, refusal
+	}
+	view, err := s.cfg.Actor.Ask(ctx, g.Run, g.Ask)
+	if err != nil {
+		code, reply = refusedBy(err)
+		return g, nil, code, reply
+	}
+	code, reply = current(view, g)
+	return g, view, code, reply
+}
+
+// turn shows another page of a modal. Each page has been shown before the last one
+// can be: only there it can be approved.
+func (s *Slack) turn(ctx context.Context, c *click, v callbackView, by int) {
+	ctx, cancel := context.WithTimeout(ctx, actTimeout)
+	defer cancel()
+	var st modalState
+	if json.Unmarshal([]byte(v.PrivateMetadata), &st) != nil {
+		return
+	}
+	g, view, code, reply := s.look(ctx, c, st.Open)
+	if code != "" {
+		s.record(c, g, code, "")
+		s.close(ctx, v, reply)
+		return
+	}
+	st.Page += by
+	next, why := s.modal(g, view, st)
+	if why != "" {
+		s.close(ctx, v, why)
+		return
+	}
+	_, _ = s.call(ctx, true, func(ctx context.Context) error { // the page stays as it is
+		_, err := s.api.UpdateViewContext(ctx, next, "", v.Hash, v.ID)
+		return err
+	})
+}
+
+// close shows what became of it in the modal itself.
+func (s *Slack) close(ctx context.Context, v callbackView, reply string) {
+	_, _ = s.call(ctx, true, func(ctx context.Context) error { // who clicked is told in the channel, too
+		_, err := s.api.UpdateViewContext(ctx, doneView(reply), "", "", v.ID)
+		return err
+	})
+}
+
+func doneView(reply string) slack.ModalViewRequest {
+	text, _ := cutText(reply, budget{units: slackSection}, mrkdwnRune)
+	return slack.ModalViewRequest{
+		Type: slack.VTModal, CallbackID: viewDone, Title: plainText("cbcast"), Close: plainText("Close"),
+		Blocks: slack.Blocks{BlockSet: []slack.Block{slack.NewSectionBlock(plainText(text), nil, nil)}},
+	}
+}
+
+// modal is the view of an ask. why says that there is none.
+func (s *Slack) modal(g grantKey, view *run.AskView, st modalState) (v slack.ModalViewRequest, why string) {
+	switch how, no := offered(view); how {
+	case offerYes:
+		return s.reading(g, view, st)
+	case offerAnswer:
+		return s.questions(g, view, st)
+	case offerNone:
+		why = no
+	}
+	return v, why
+}
+
+// also makes a key for another act on what g stands for.
+func (s *Slack) also(g grantKey, act string) (string, error) {
+	g.Act, g.Used = act, nil
+	err := s.keys.mint(&g)
+	return g.Key, err
+}
+
+// pages cuts what is asked into pages of a few sections.
+func pages(view *run.AskView) [][]string {
+	parts := sections(askTitle(view) + "\n\n" + asked(view))
+	var out [][]string
+	for len(parts) > 0 {
+		n := min(len(parts), slackPageBlocks)
+		out, parts = append(out, parts[:n]), parts[n:]
+	}
+	return out
+}
+
+// reading is one page of all that is asked. The last one can be approved.
+func (s *Slack) reading(g grantKey, view *run.AskView, st modalState) (v slack.ModalViewRequest, why string) {
+	all := pages(view)
+	st.Page = max(0, min(st.Page, len(all)-1, st.Seen+1))
+	st.Seen = max(st.Seen, st.Page)
+	v = slack.ModalViewRequest{Type: slack.VTModal, CallbackID: viewRead, Title: plainText(pageTitle(st.Page, len(all))), Close: plainText("Close")}
+	for _, part := range all[st.Page] {
+		v.Blocks.BlockSet = append(v.Blocks.BlockSet, slack.NewSectionBlock(plainText(part), nil, nil))
+	}
+	var row []slack.BlockElement
+	press := func(action, value, text string) {
+		row = append(row, slack.NewButtonBlockElement(action, value, plainText(text)))
+	}
+	if st.Page > 0 {
+		press(actBack, g.Key, "Back")
+	}
+	if st.Page < len(all)-1 {
+		press(actNext, g.Key, "Next page")
+	} else {
+		key, err := s.also(g, actAllow)
+		if err == nil && view.Form.Session {
+			var session string
+			if session, err = s.also(g, actSession); err == nil {
+				press(actSession, session, "Approve for the session")
+			}
+		}
+		if err != nil {
+			return v, "The button's key cannot be kept: nothing can be approved here now."
+		}
+		st.Key, v.Submit = key, plainText(approveText(view))
+	}
+	if len(row) > 0 {
+		v.Blocks.BlockSet = append(v.Blocks.BlockSet, slack.NewActionBlock("pages", row...))
+	}
+	return s.with(v, st)
+}
+
+func pageTitle(page, of int) string {
+	if of == 1 {
+		return "What is asked"
+	}
+	return fmt.Sprintf("Page %d of %d", page+1, of)
+}
+
+func (s *Slack) with(v slack.ModalViewRequest, st modalState) (slack.ModalViewRequest, string) {
+	b, err := json.Marshal(st)
+	if err != nil || len(b) > 3000 {
+		return v, "It cannot be shown here: open the run."
+	}
+	v.PrivateMetadata = string(b)
+	return v, ""
+}
+
+// questions is a form with an input for each question.
+func (s *Slack) questions(g grantKey, view *run.AskView, st modalState) (v slack.ModalViewRequest, why string) {
+	key, err := s.also(g, actAnswer)
+	if err != nil {
+		return v, "The button's key cannot be kept: nothing can be answered here now."
+	}
+	st.Key = key
+	v = slack.ModalViewRequest{
+		Type: slack.VTModal, CallbackID: viewAnswer, Title: plainText("Answer"), Submit: plainText("Send"), Close: plainText("Close"),
+	}
+	size := 0
+	for n := range view.Form.Questions {
+		blocks, units := questionBlocks(n, &view.Form.Questions[n])
+		size += units
+		v.Blocks.BlockSet = append(v.Blocks.BlockSet, blocks...)
+	}
+	if len(v.Blocks.BlockSet) > slackModal || size > 40_000 {
+		return v, "It has too many questions to be shown here: open the run to answer it."
+	}
+	return s.with(v, st)
+}
+
+// questionBlocks show one question whole, its options, and what it is answered with.
+func questionBlocks(n int, q *run.AskQuestion) (blocks []slack.Block, size int) {
+	var text strings.Builder
+	if q.Header != "" {
+		text.WriteString(oneLine(q.Header) + ": ")
+	}
+	text.WriteString(strings.TrimSpace(visible(q.Text)))
+	long := len(q.Options) > maxOptions
+	for i, o := range q.Options {
+		if long || units(mrkdwn(oneLine(o.Label))) > optionUnits-5 || units(mrkdwn(oneLine(o.Description))) > optionUnits {
+			fmt.Fprintf(&text, "\n%d. %s", i+1, oneLine(o.Label))
+			if o.Description != "" {
+				text.WriteString(": " + oneLine(o.Description))
+			}
+		}
+	}
+	for _, part := range sections(text.String()) {
+		blocks = append(blocks, slack.NewSectionBlock(plainText(part), nil, nil))
+		size += len(part)
+	}
+	free := q.Other || len(q.Options) == 0
+	if len(q.Options) > 0 {
+		in := slack.NewInputBlock("q"+strconv.Itoa(n), plainText("Choose"), nil, choices(q))
+		if q.Multi {
+			in.Label = plainText("Choose one or several")
+		}
+		in.Optional = free
+		blocks = append(blocks, in)
+	}
+	if free {
+		label := "Answer"
+		if len(q.Options) > 0 {
+			label = "Or in your own words"
+		}
+		text := slack.NewPlainTextInputBlockElement(nil, "text")
+		text.Multiline, text.MaxLength = true, 3000
+		in := slack.NewInputBlock("t"+strconv.Itoa(n), plainText(label), nil, text)
+		in.Optional = len(q.Options) > 0
+		blocks = append(blocks, in)
+	}
+	return blocks, size
+}
+
+// choices is the element for a question's options. The value of one is its place.
+func choices(q *run.AskQuestion) slack.BlockElement {
+	options := make([]*slack.OptionBlockObject, len(q.Options))
+	for i, o := range q.Options {
+		label, _ := cutText(fmt.Sprintf("%d. %s", i+1, oneLine(o.Label)), budget{units: optionUnits}, mrkdwnRune)
+		var about *slack.TextBlockObject
+		if d, _ := cutText(oneLine(o.Description), budget{units: optionUnits}, mrkdwnRune); d != "" {
+			about = plainText(d)
+		}
+		options[i] = slack.NewOptionBlockObject(strconv.Itoa(i), plainText(label), about)
+	}
+	many := len(options) > maxOptions
+	switch {
+	case many && q.Multi:
+		return slack.NewOptionsMultiSelectBlockElement(slack.MultiOptTypeStatic, plainText("Choose"), "choice", options...)
+	case many:
+		return slack.NewOptionsSelectBlockElement(slack.OptTypeStatic, plainText("Choose"), "choice", options...)
+	case q.Multi:
+		return slack.NewCheckboxGroupsBlockElement("choice", options...)
+	}
+	return slack.NewRadioButtonsBlockElement("choice", options...)
+}
+
+// values are a modal's inputs by block: the places of options, or a text.
+func (v *callbackView) values() map[string][]string {
+	out := map[string][]string{}
+	for block, actions := range v.State.Values {
+		for _, a := range actions {
+			if a.Value != nil && strings.TrimSpace(*a.Value) != "" {
+				out[block] = []string{*a.Value}
+			}
+			if a.Selected != nil {
+				out[block] = []string{a.Selected.Value}
+			}
+			for _, o := range a.Many {
+				out[block] = append(out[block], o.Value)
+			}
+		}
+	}
+	return out
+}
+
+// unanswered are the errors of a form, by block: questions with a choice and a text
+// of which neither is given.
+func (v *callbackView) unanswered() map[string]string {
+	given := v.values()
+	out := map[string]string{}
+	for block := range v.State.Values {
+		if n, ok := strings.CutPrefix(block, "t"); ok && len(given["t"+n])+len(given["q"+n]) == 0 {
+			out[block] = "Choose one of the options, or write an answer."
+		}
+	}
+	return out
+}
+
+// answersOf reads a form's inputs as an answer. A text of one's own counts where it is
+// there; with several choices it is one more.
+func answersOf(view *run.AskView, given map[string][]string) (a event.Answer, why string) {
+	a = event.Answer{Decision: event.Answers, Answers: map[string]json.RawMessage{}}
+	for n := range view.Form.Questions {
+		q := &view.Form.Questions[n]
+		picked, err := labels(q, given["q"+strconv.Itoa(n)])
+		if err != nil {
+			return a, "What was chosen is none of the options. Nothing was done."
+		}
+		if text := given["t"+strconv.Itoa(n)]; len(text) == 1 && q.Multi {
+			picked = append(picked, text[0])
+		} else if len(text) == 1 {
+			picked = text
+		}
+		id := q.ID
+		if strings.HasSuffix(id, ellipsis) {
+			id = dialect.QuestionAt(n) // its text is not here whole
+		}
+		var v any = picked
+		switch {
+		case len(picked) == 0:
+			return a, "Not every question is answered. Nothing was done."
+		case !q.Multi:
+			v = picked[0]
+		}
+		b, err := json.Marshal(v)
+		if err != nil {
+			return a, "The answer cannot be sent. Nothing was done."
+		}
+		a.Answers[id] = b
+	}
+	return a, ""
+}
+
+var errNoOption = errors.New("no such option")
+
+// labels are what stands for the options at these places.
+func labels(q *run.AskQuestion, places []string) ([]string, error) {
+	var out []string
+	for _, p := range places {
+		i, err := strconv.Atoi(p)
+		if err != nil || i < 0 || i >= len(q.Options) {
+			return nil, errNoOption
+		}
+		out = append(out, q.Options[i].Label)
+	}
+	return out, nil
+}
