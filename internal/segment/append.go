@@ -16,10 +16,10 @@ const (
 )
 
 // Append takes a record. It copies what it keeps. Nothing is durable before Sync or Seal
-// returned. Records of one log come in its order; one that could not be appended must
-// come again before the log is acknowledged. It returns ErrFull, after which
-// nothing was taken, when segments must be sealed first. The store is asked only for
-// the first record of a tenant that this machine does not know.
+// returned. Records of one log come in its order. After an error nothing was taken, and the
+// record must be appended again before those behind it in its log, unless the error
+// is ErrRecord: that one can never be. ErrFull asks for a Seal first. The store is asked for
+// the first record of a tenant, and where a run goes on that this process has not seen.
 func (a *Archive) Append(ctx context.Context, r *Record) (Added, error) {
 	if err := r.check(); err != nil {
 		return New, err

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -118,9 +119,12 @@ type Archive struct {
 // A tenant is what an Archive knows of one.
 type tenant struct {
 	*chain
-	checked bool
+
 	sealed  map[string]Place // up to where all is in segments that are done
 	known   positions
+	found   map[string]*Head // of segments of this archive that were in the chain already, by uid
+	foreign bool             // another archiver has added a segment
+	indexed uint64           // the last head for which indexes were written
 }
 
 func (a *Archive) step(name string) error {
@@ -158,7 +162,7 @@ func openHook(ctx context.Context, o Options, hook func(string) error) (*Archive
 			a.closeFiles()
 			return nil, err
 		}
-		if s.done {
+		if s.done && slices.Contains(a.segs, s) {
 			t.finished(s)
 		}
 		for _, r := range a.recovered {
@@ -213,28 +217,105 @@ func (a *Archive) key(ctx context.Context) (ed25519.PrivateKey, error) {
 	return key, nil
 }
 
-// tenant opens a tenant's chain.
+// tenant opens a tenant's chain, as the store has it. What this machine has of segments that
+// are not in the chain is dropped where another archiver went on without it: whatever was in
+// it was not acknowledged, so it is in the other's, or it comes again.
 func (a *Archive) tenant(ctx context.Context, name string) (*tenant, error) {
-	t := a.tenants[name]
-	if t == nil {
-		c, err := openChain(a.o.Store, name, a.o.Dir)
-		if err != nil {
+	if t := a.tenants[name]; t != nil {
+		return t, nil
+	}
+	c, err := openChain(a.o.Store, name, a.o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	t := &tenant{chain: c, sealed: map[string]Place{}, found: map[string]*Head{}}
+	if err := t.check(ctx); err != nil {
+		return nil, err
+	}
+	if err := a.advance(ctx, t); err != nil {
+		return nil, err
+	}
+	if t.foreign {
+		if err := a.drop(t); err != nil {
 			return nil, err
 		}
-		t = &tenant{chain: c, sealed: map[string]Place{}}
+		t.foreign = false
 	}
-	if !t.checked && t.number == 0 {
-		// Nothing is known here: only the store can tell what is there already.
-		if err := t.advance(ctx, nil); err != nil {
-			return nil, err
-		}
-		t.checked = true
-	}
-	for log, p := range t.through {
-		t.sealed[log] = later(t.sealed[log], p)
-	}
+	maps.Copy(t.sealed, t.through)
 	a.tenants[name] = t
 	return t, nil
+}
+
+// advance reads what was added to a tenant's chain.
+func (a *Archive) advance(ctx context.Context, t *tenant) error {
+	return t.advance(ctx, func(h *Head) {
+		if h.Segment == nil {
+			return
+		}
+		for _, s := range a.segs {
+			if hex.EncodeToString(s.uid[:]) == h.Segment.UID {
+				t.found[h.Segment.UID] = h
+				return
+			}
+		}
+		t.foreign = true
+	})
+}
+
+// drop forgets a tenant's segments that are not in the chain.
+func (a *Archive) drop(t *tenant) error {
+	var kept []*open
+	var errs []error
+	for _, s := range a.segs {
+		if s.tenant != t.tenant || t.found[hex.EncodeToString(s.uid[:])] != nil {
+			kept = append(kept, s)
+			continue
+		}
+		a.o.Log.Warn("segment dropped: another archiver went on without it", "tenant", t.tenant, "uid", hex.EncodeToString(s.uid[:]))
+		for _, r := range s.runs {
+			for _, b := range r.logs {
+				if b.elem != nil {
+					a.release(b)
+				}
+			}
+		}
+		errs = append(errs, a.remove(s))
+	}
+	a.segs = kept
+	return errors.Join(errs...)
+}
+
+// current gives a tenant's chain with all that was added to it.
+func (a *Archive) current(ctx context.Context, name string) (*tenant, error) {
+	if a.broken != nil {
+		return nil, a.broken
+	}
+	t, err := a.tenant(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return t, a.advance(ctx, t)
+}
+
+// state adds a statement to a tenant's chain.
+func (a *Archive) state(ctx context.Context, t *tenant, s *Statement) (*Head, error) {
+	key, err := a.key(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		h := &Head{Statement: s}
+		err := t.add(ctx, h, key)
+		if err == nil {
+			return h, t.remember()
+		}
+		if !errors.Is(err, errMoved) {
+			return nil, err
+		}
+		if err := a.advance(ctx, t); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // finished notes that a segment has all it will have.

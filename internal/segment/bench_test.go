@@ -57,6 +57,7 @@ func BenchmarkAppend(b *testing.B) {
 		b.Run(fmt.Sprintf("runs=%d", runs), func(b *testing.B) {
 			data := frames(b)
 			r := newRig(b)
+			r.Store, r.Keys, r.Dir = openStore(b, b.TempDir()), openStore(b, b.TempDir()), b.TempDir()
 			a := r.open()
 			recs := make([]*segment.Record, runs)
 			for i := range recs {

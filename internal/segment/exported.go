@@ -5,10 +5,6 @@ import (
 	"time"
 )
 
-// ErrRecord is wrapped by what [Archive.Append] returns for a record that no archive
-// can take.
-var ErrRecord = errRecord
-
 // Day is the name of the UTC day of a time, as [Sealed.Day] has it.
 func Day(t time.Time) string { return dayName(dayOf(t.UnixNano())) }
 

@@ -58,7 +58,7 @@ func newRig(t testing.TB) *rig {
 	key := newKey(t)
 	r := &rig{TB: t, key: key, run: map[string]uint64{}}
 	r.Options = segment.Options{
-		Store: openStore(t, t.TempDir()), Keys: openStore(t, t.TempDir()), Dir: t.TempDir(),
+		Store: newMem(), Keys: newMem(), Dir: tempDir(t),
 		Signer: func() (ed25519.PrivateKey, error) { return r.key, nil },
 	}
 	return r

@@ -146,27 +146,29 @@ const (
 	MaxRecord = 65 << 20
 )
 
-var errRecord = errors.New("bad record")
+// ErrRecord is wrapped by what [Archive.Append] returns for a record that no archive
+// can take.
+var ErrRecord = errors.New("bad record")
 
 // check says whether r can be written.
 func (r *Record) check() error {
 	switch {
 	case !r.Log.valid():
-		return fmt.Errorf("%w: log %d", errRecord, int(r.Log))
+		return fmt.Errorf("%w: log %d", ErrRecord, int(r.Log))
 	case len(r.Tenant) > maxID || len(r.Run) > maxID:
-		return fmt.Errorf("%w: id of more than %d bytes", errRecord, maxID)
+		return fmt.Errorf("%w: id of more than %d bytes", ErrRecord, maxID)
 	case len(r.Subject) > 1<<16-1, len(r.Header) > 1<<16-1:
-		return fmt.Errorf("%w: subject or headers too long", errRecord)
+		return fmt.Errorf("%w: subject or headers too long", ErrRecord)
 	case r.size() > MaxRecord:
-		return fmt.Errorf("%w: more than %d bytes", errRecord, MaxRecord)
+		return fmt.Errorf("%w: more than %d bytes", ErrRecord, MaxRecord)
 	case r.Stored.IsZero() || r.Stored.Year() < 1970 || r.Stored.Year() > 2200:
-		return fmt.Errorf("%w: stored at %v", errRecord, r.Stored)
+		return fmt.Errorf("%w: stored at %v", ErrRecord, r.Stored)
 	case r.Part.I < 0 || r.Part.N < 0 || r.Part.I > 1<<31-1 || r.Part.N > 1<<31-1:
-		return fmt.Errorf("%w: part %v", errRecord, r.Part)
+		return fmt.Errorf("%w: part %v", ErrRecord, r.Part)
 	}
 	for _, h := range r.Header {
 		if len(h[0]) > 1<<16-1 {
-			return fmt.Errorf("%w: header name of %d bytes", errRecord, len(h[0]))
+			return fmt.Errorf("%w: header name of %d bytes", ErrRecord, len(h[0]))
 		}
 	}
 	return nil
@@ -199,11 +201,11 @@ func appendRecord(dst []byte, r *Record) []byte {
 func splitRecord(b []byte) (r *Record, rest []byte, err error) {
 	le := binary.LittleEndian
 	if len(b) < recordFixed {
-		return nil, nil, fmt.Errorf("%w: cut", errRecord)
+		return nil, nil, fmt.Errorf("%w: cut", ErrRecord)
 	}
 	n := uint64(le.Uint32(b)) + 4
 	if n < recordFixed || n > uint64(len(b)) {
-		return nil, nil, fmt.Errorf("%w: length %d", errRecord, n)
+		return nil, nil, fmt.Errorf("%w: length %d", ErrRecord, n)
 	}
 	b, rest = b[:n], b[n:]
 	r = &Record{
@@ -213,28 +215,28 @@ func splitRecord(b []byte) (r *Record, rest []byte, err error) {
 	subj, headers, data := int(le.Uint16(b[36:])), int(le.Uint16(b[38:])), int(le.Uint32(b[40:]))
 	b = b[recordFixed:]
 	if subj > len(b) {
-		return nil, nil, fmt.Errorf("%w: subject is cut", errRecord)
+		return nil, nil, fmt.Errorf("%w: subject is cut", ErrRecord)
 	}
 	r.Subject, b = string(b[:subj]), b[subj:]
 	if headers*6 > len(b) {
-		return nil, nil, fmt.Errorf("%w: headers are cut", errRecord)
+		return nil, nil, fmt.Errorf("%w: headers are cut", ErrRecord)
 	}
 	if headers > 0 {
 		r.Header = make([][2]string, 0, headers)
 	}
 	for range headers {
 		if len(b) < 6 {
-			return nil, nil, fmt.Errorf("%w: headers are cut", errRecord)
+			return nil, nil, fmt.Errorf("%w: headers are cut", ErrRecord)
 		}
 		k, v := int(le.Uint16(b)), int(le.Uint32(b[2:]))
 		if b = b[6:]; k+v > len(b) {
-			return nil, nil, fmt.Errorf("%w: header is cut", errRecord)
+			return nil, nil, fmt.Errorf("%w: header is cut", ErrRecord)
 		}
 		r.Header = append(r.Header, [2]string{string(b[:k]), string(b[k : k+v])})
 		b = b[k+v:]
 	}
 	if data != len(b) {
-		return nil, nil, fmt.Errorf("%w: %d bytes of data, %d said", errRecord, len(b), data)
+		return nil, nil, fmt.Errorf("%w: %d bytes of data, %d said", ErrRecord, len(b), data)
 	}
 	r.Data = b[:data:data]
 	return r, rest, nil

@@ -89,27 +89,30 @@ func (a *Archive) seal(ctx context.Context, s *open, key ed25519.PrivateKey) (*H
 	if err := t.remember(); err != nil {
 		return h, err
 	}
-	return h, a.remove(s)
+	if err := a.remove(s); err != nil {
+		return h, err
+	}
+	a.indexes(ctx, t)
+	return h, nil
 }
 
 // commit puts a finished segment into the store and the chain: its keys, the segment, the
 // head. A crash between leaves objects that no head names, which the next commit finds.
 func (a *Archive) commit(ctx context.Context, t *tenant, s *open, key ed25519.PrivateKey) (*Head, error) {
-	if !t.checked {
-		if err := t.check(ctx); err != nil {
-			return nil, err
-		}
-		t.checked = true
-	}
 	uid := hex.EncodeToString(s.uid[:])
-	var done *Head
-	look := func(h *Head) {
-		if h.Segment != nil && h.Segment.UID == uid {
-			done = h
+	moved := func() error {
+		if err := a.advance(ctx, t); err != nil {
+			return err
 		}
+		if t.foreign && t.found[uid] == nil {
+			// This archive's place in the logs is not the chain's any more.
+			a.broken = ErrAnother
+			return errors.Join(ErrAnother, a.drop(t))
+		}
+		return nil
 	}
-	if err := t.advance(ctx, look); err != nil || done != nil {
-		return done, err
+	if err := moved(); err != nil || t.found[uid] != nil {
+		return t.found[uid], err
 	}
 	if err := a.createPage(ctx, t, s, uid); err != nil {
 		return nil, err
@@ -134,8 +137,8 @@ func (a *Archive) commit(ctx context.Context, t *tenant, s *open, key ed25519.Pr
 			return nil, err
 		}
 		// Somebody stated something meanwhile. It may be that a run of this segment is erased.
-		if err := t.advance(ctx, look); err != nil || done != nil {
-			return done, err
+		if err := moved(); err != nil || t.found[uid] != nil {
+			return t.found[uid], err
 		}
 		for run := range s.runs {
 			if t.erased[run] != 0 {
