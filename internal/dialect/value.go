@@ -80,6 +80,29 @@ func (v Value) Get(key string) Value {
 	return found
 }
 
+// Pick is [Value.Get] for several keys, in one pass over the object: out[i] becomes the
+// member keys[i].
+func (v Value) Pick(out []Value, keys ...string) {
+	clear(out)
+	torn := 0 // bit i: keys[i] has two different values
+	for k, value := range v.Fields {
+		for i, key := range keys {
+			if !keyIs(k, key) {
+				continue
+			}
+			if out[i] != nil && !bytes.Equal(out[i], value) {
+				torn |= 1 << i
+			}
+			out[i] = value
+		}
+	}
+	for i := range keys {
+		if torn&(1<<i) != 0 {
+			out[i] = nil
+		}
+	}
+}
+
 func keyIs(raw []byte, key string) bool {
 	if string(raw) == key {
 		return true

@@ -18,3 +18,21 @@ func TestValueInt(t *testing.T) {
 		}
 	}
 }
+
+// Pick finds what Get finds, also where keys stand twice or are escaped.
+func TestPickIsGet(t *testing.T) {
+	keys := []string{"a", "b", "c", "é"}
+	for _, text := range []string{
+		`{}`, `[]`, `null`, ``, `{"a":1}`, `{"b":{"a":2},"a":1,"c":[1,2]}`, `{"a":1,"a":1}`, `{"a":1,"a":2,"a":1}`,
+		`{"\u0061":1,"b":null}`, `{"a":1,"\u0061":2}`, `{"a":1`, `{"é":"x","\u00e9":"x"}`, `{"c":"\"a\":3","b":4}`,
+	} {
+		v := dialect.Value(text)
+		got := make([]dialect.Value, len(keys))
+		v.Pick(got, keys...)
+		for i, k := range keys {
+			if want := v.Get(k); string(got[i]) != string(want) || (got[i] == nil) != (want == nil) {
+				t.Errorf("%s: Pick finds %s for %q, Get %s", text, got[i], k, want)
+			}
+		}
+	}
+}

@@ -19,8 +19,16 @@ func (s *State) assistant(e *event.Event, f *dialect.Frame) {
 	for item, typ := range f.Content {
 		switch typ {
 		case "tool_use":
-			s.toolUse(item, parent)
-			s.questionCalled(e.Seq, parent, item)
+			var v [3]dialect.Value
+			item.Pick(v[:], "id", "name", "input")
+			id, name, in := v[0].Text(), v[1].Text(), v[2]
+			if name == "DeferExecuteTool" {
+				name, in = in.Get("toolName").Text(), in.Get("params")
+			}
+			s.toolUse(id, name, parent, in)
+			if parent == "" && dialect.IsQuestionTool(name) {
+				s.addQuestion(e.Seq, name, id, in)
+			}
 		case "text":
 			if r == nil {
 				continue
@@ -38,18 +46,12 @@ func (s *State) assistant(e *event.Event, f *dialect.Frame) {
 }
 
 // toolUse notes a call: who made it, and the name of a workflow it starts.
-func (s *State) toolUse(item dialect.Value, parent string) {
-	id := item.Get("id").Text()
+func (s *State) toolUse(id, name, parent string, in dialect.Value) {
 	if id == "" || s.calls.has(id) {
 		return
 	}
 	s.counts.ToolCalls++
 	s.calls.set(id, parent)
-	in := item.Get("input")
-	name := item.Get("name").Text()
-	if name == "DeferExecuteTool" {
-		name, in = in.Get("toolName").Text(), in.Get("params")
-	}
 	if name == "Workflow" {
 		if label := workflowLabel(in.Get("script").Text()); label != "" {
 			s.labels.set(id, label)
@@ -71,14 +73,20 @@ func (s *State) user(e *event.Event, f *dialect.Frame) {
 			continue
 		}
 		results++
-		s.questionResult(item)
 		s.streamClosed(e.Seq, item)
-		s.askToolResult(boundID(item.Get("tool_use_id").Text()), item.Get("is_error").True(), e.Seq)
+		if len(s.asks) == 0 && len(s.quest.open) == 0 && s.dialect != dialect.CBC {
+			continue // the rest is of no use, and reading it again costs most
+		}
+		var v [3]dialect.Value
+		item.Pick(v[:], "tool_use_id", "is_error", "content")
+		call, failed := v[0].Text(), v[1].True()
+		s.questionResult(call, failed)
+		s.askToolResult(boundID(call), failed, e.Seq)
 		if s.dialect != dialect.CBC {
 			continue
 		}
-		if id := dialect.AgentTask(item.Get("content")); id != "" {
-			s.joinAgent(boundID(id), boundID(item.Get("tool_use_id").Text()))
+		if id := dialect.AgentTask(v[2]); id != "" {
+			s.joinAgent(boundID(id), boundID(call))
 		}
 	}
 	if !again && !replay && results > 0 {

@@ -46,18 +46,8 @@ type questions struct {
 	n    int
 }
 
-// questionCalled notes a call of the main loop that asks a person. Whether it can, and
+// addQuestion notes a call of the main loop that asks a person. Whether it can, and
 // whether it is answered, shows later.
-func (s *State) questionCalled(seq uint64, parent string, call dialect.Value) {
-	name, in := call.Get("name").Text(), call.Get("input")
-	if name == "DeferExecuteTool" {
-		name, in = in.Get("toolName").Text(), in.Get("params")
-	}
-	if parent == "" && dialect.IsQuestionTool(name) {
-		s.addQuestion(seq, name, call.Get("id").Text(), in)
-	}
-}
-
 func (s *State) addQuestion(seq uint64, tool, call string, in dialect.Value) {
 	call = boundID(call)
 	known := func(q ResumeAsk) bool { return call != "" && q.Call == call }
@@ -82,11 +72,11 @@ func (s *State) addQuestion(seq uint64, tool, call string, in dialect.Value) {
 
 // questionResult reads a tool_result: only one that is no error is an answer. Claude
 // Code says "exists but is not enabled in this context" where nobody can be asked.
-func (s *State) questionResult(item dialect.Value) {
-	if len(s.quest.open) == 0 || item.Get("is_error").True() {
+func (s *State) questionResult(call string, failed bool) {
+	if len(s.quest.open) == 0 || failed {
 		return
 	}
-	id := boundID(item.Get("tool_use_id").Text())
+	id := boundID(call)
 	s.quest.open = slices.DeleteFunc(s.quest.open, func(q ResumeAsk) bool { return q.Call == id })
 }
 
