@@ -37,6 +37,11 @@ func TestDocsStreams(t *testing.T) {
 	same(t, "buckets", column(table(t, subjectsDoc, "buckets"), 0), []string{subject.RunsBucket, subject.PresenceBucket, subject.SessionsBucket})
 }
 
+func TestDocsConsumers(t *testing.T) {
+	same(t, "durable consumers", column(table(t, subjectsDoc, "consumers"), 0),
+		[]string{subject.NotifyConsumer, subject.MetricsConsumer, subject.TraceConsumer, subject.ArchiveConsumer})
+}
+
 func TestDocsSubjects(t *testing.T) {
 	// Digits and letters that Token leaves alone stand for the parts that vary.
 	name := strings.NewReplacer("7", "<p>", "TENANT", "<tenant>", "RUN", "<run>", "SESSION", "<session>",

@@ -141,7 +141,7 @@ func (o *authOptions) user() *cobra.Command {
 	var life time.Duration
 	c := &cobra.Command{
 		Use:   "user ROLE",
-		Short: "Make a user of a tenant: relay, consumer or admin",
+		Short: "Make a user of a tenant: relay, consumer, archive or admin",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			tenant, err := o.one()
@@ -282,6 +282,9 @@ func (o *authOptions) show() *cobra.Command {
 			}
 			for _, s := range p.Publish {
 				o.say("publish    %s", s)
+			}
+			for _, s := range p.Deny {
+				o.say("but not    %s", s)
 			}
 			for _, s := range p.Subscribe {
 				o.say("subscribe  %s", s)

@@ -17,14 +17,18 @@ const (
 	// Relay serves every run of its account, and commands them; so do the commands of
 	// cbcast that read and command: ls, tail, interrupt, asks.
 	Relay Role = "relay"
-	// Consumer reads every event and control fact of its account, and the registry.
+	// Consumer reads every event and control fact of its account, and the registry:
+	// cbcast notify and metrics.
 	Consumer Role = "consumer"
+	// Archive is a consumer that reads commands, too: cbcast archive. Its place in a
+	// stream is out of reach for every other consumer.
+	Archive Role = "archive"
 	// Admin makes and compares the streams and buckets: cbcast provision.
 	Admin Role = "admin"
 )
 
 // Roles lists them.
-var Roles = []Role{Edge, Relay, Consumer, Admin}
+var Roles = []Role{Edge, Relay, Consumer, Archive, Admin}
 
 // A Grant is who may do what.
 type Grant struct {
@@ -41,9 +45,10 @@ type Grant struct {
 	Inbox string
 }
 
-// Permissions are the only subjects that a user may publish to and subscribe to.
+// Permissions are the only subjects that a user may publish to and subscribe to. What
+// Deny matches is not published, whatever Publish says.
 type Permissions struct {
-	Publish, Subscribe []string
+	Publish, Subscribe, Deny []string
 }
 
 // Permissions returns what g allows, or an error where g makes no sense.
@@ -63,6 +68,8 @@ func (g Grant) Permissions() (Permissions, error) {
 		p = g.relay()
 	case Consumer:
 		p = g.consumer()
+	case Archive:
+		p = g.archive()
 	case Admin:
 		p = g.admin()
 	default:
@@ -124,12 +131,43 @@ func (g Grant) relay() Permissions {
 }
 
 func (g Grant) consumer() Permissions {
+	p := g.reader()
+	of := subject.ArchiveConsumer
+	p.Deny = []string{ // the names of one consumer are not all at one place
+		subject.API("CONSUMER.*", subject.Any, of), subject.API("CONSUMER.*", subject.Any, of, ">"),
+		subject.API("CONSUMER.MSG.NEXT", subject.Any, of), subject.API("CONSUMER.DURABLE.CREATE", subject.Any, of),
+		subject.Ack(subject.Any, of),
+	}
+	return p
+}
+
+// reader reads through consumers that the server keeps.
+func (g Grant) reader() Permissions {
 	var p Permissions
 	for _, s := range g.read() {
 		p.Publish = append(p.Publish, reads(s)...)
-		p.Publish = append(p.Publish, subject.API("CONSUMER.INFO", s, subject.Any), subject.Ack(s, subject.Any))
+		p.Publish = append(p.Publish, keeps(s, subject.Any)...)
 	}
 	return p
+}
+
+func (g Grant) archive() Permissions {
+	p := g.reader()
+	cmd := subject.CommandStream
+	p.Publish = append(p.Publish, subject.API("STREAM.INFO", cmd), subject.API("STREAM.MSG.GET", cmd),
+		subject.API("CONSUMER.MSG.NEXT", cmd, subject.ArchiveConsumer))
+	p.Publish = append(p.Publish, keeps(cmd, subject.ArchiveConsumer)...)
+	return p
+}
+
+// keeps is what a consumer takes that the server keeps, beside reading: to make it, to
+// see where it is, to have messages again, to let another instance read, and to ack.
+func keeps(stream, consumer string) []string {
+	var all []string
+	for _, verb := range []string{"CREATE", "INFO", "RESET", "UNPIN"} {
+		all = append(all, subject.API("CONSUMER."+verb, stream, consumer))
+	}
+	return append(all, subject.Ack(stream, consumer))
 }
 
 // read are the streams that relays and consumers read.

@@ -51,7 +51,11 @@ func (s Store) staticUser(b *strings.Builder, tenant string, role Role) (env str
 		return "", err
 	}
 	fmt.Fprintf(b, "      { # %s\n        nkey: %s\n        permissions: {\n", role, public(key))
-	fmt.Fprintf(b, "          publish: { allow: [\n%s          ] }\n", quoted(p.Publish))
+	fmt.Fprintf(b, "          publish: { allow: [\n%s          ]", quoted(p.Publish))
+	if len(p.Deny) > 0 {
+		fmt.Fprintf(b, ", deny: [\n%s          ]", quoted(p.Deny))
+	}
+	b.WriteString(" }\n")
 	fmt.Fprintf(b, "          subscribe: { allow: [\n%s          ] }\n        }\n      }\n", quoted(p.Subscribe))
 	file, err := filepath.Abs(s.keyFile(name))
 	if err != nil {

@@ -73,6 +73,7 @@ func (s Store) credentials(u *User, account string, signing nkeys.KeyPair, p Per
 	}
 	c.Pub.Allow = sorted(p.Publish)
 	c.Sub.Allow = sorted(p.Subscribe)
+	c.Pub.Deny = sorted(p.Deny)
 	var wrong jwt.ValidationResults
 	if c.Validate(&wrong); wrong.IsBlocking(true) {
 		return nil, errors.Join(wrong.Errors()...)

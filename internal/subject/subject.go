@@ -31,6 +31,12 @@ const (
 	PresenceBucket = "presence"
 	SessionsBucket = "sessions"
 
+	// Durable consumers on the streams, one for each program that reads on where it was.
+	NotifyConsumer  = "cbcast-notify"
+	MetricsConsumer = "cbcast-metrics"
+	TraceConsumer   = "cbcast-trace"
+	ArchiveConsumer = "cbcast-archive"
+
 	eventRoot   = "cbc.ev."
 	commandRoot = "cbc.cmd."
 	hintRoot    = "cbc.hint."

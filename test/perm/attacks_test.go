@@ -28,6 +28,7 @@ type attack struct {
 type foe struct {
 	own, run string // runs of the attacker and the victim
 	tenant   string // of the victim
+	name     string // of the victim's consumer
 }
 
 // stores is a publish that a stream must not take.
@@ -72,9 +73,9 @@ func listens(subj string) func(*raw, foe) error {
 	}
 }
 
-// in fills in OWN, RUN and TENANT.
+// in fills in OWN, RUN, TENANT and NAME.
 func (f foe) in(s string) string {
-	return strings.NewReplacer("OWN", f.own, "RUN", f.run, "TENANT", subject.Token(f.tenant)).Replace(s)
+	return strings.NewReplacer("OWN", f.own, "RUN", f.run, "TENANT", subject.Token(f.tenant), "NAME", f.name).Replace(s)
 }
 
 // Whoever may write to the server at all.

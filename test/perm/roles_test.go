@@ -12,7 +12,8 @@ import (
 )
 
 // A relay writes no events and no presence, and changes no stream. A consumer writes
-// nothing, and reads neither commands nor presence. Whoever provisions reads nothing.
+// nothing, and reads neither commands nor presence; the archive reads commands under its
+// own name. Whoever provisions reads nothing.
 func TestRoles(t *testing.T) {
 	may := map[natsauth.Role][]string{
 		natsauth.Relay: {
@@ -25,6 +26,11 @@ func TestRoles(t *testing.T) {
 			"read another run's last event from the leader", "read it from a replica",
 			"read the stream's first message", "read many messages", "see a stream's subjects",
 			"consume events", "consume events under the own name",
+		},
+		natsauth.Archive: {
+			"read another run's last event from the leader", "read it from a replica",
+			"read the stream's first message", "read many messages", "see a stream's subjects",
+			"consume events", "consume events under the own name", "read a command to another run",
 		},
 		natsauth.Admin: {"see a stream's subjects"},
 	}
