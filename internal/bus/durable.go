@@ -72,6 +72,7 @@ type Delivery struct {
 type Durable struct {
 	b   *Bus
 	cfg DurableConfig
+	ttl time.Duration // of the pin
 
 	mu     sync.Mutex // guards the rest
 	mark   Mark
@@ -100,6 +101,7 @@ type DurableStatus struct {
 	Pending     uint64    // messages of the log not given yet
 	Unacked     int       // given and not acked
 	Redelivered uint64    // given more than once to this process
+	Missed      uint64    // messages that retention took before they were read
 	Rebuilt     uint64    // how often the log was another one than before
 	At          Place     // acked up to here
 	Asked       time.Time // when the server said Pending; zero before
@@ -111,7 +113,7 @@ func (b *Bus) Durable(cfg DurableConfig) *Durable {
 		cfg.Window = DefaultWindow
 	}
 	return &Durable{
-		b: b, cfg: cfg, mark: cfg.Mark, want: cfg.Mark.At, last: cfg.Mark.At,
+		b: b, cfg: cfg, ttl: pinTTL, mark: cfg.Mark, want: cfg.Mark.At, last: cfg.Mark.At,
 		wanted: make(chan struct{}, 1), acked: make(chan struct{}),
 	}
 }

@@ -29,7 +29,7 @@ func (d *Durable) config() jetstream.ConsumerConfig {
 		Durable: d.cfg.Name, Name: d.cfg.Name,
 		DeliverPolicy: jetstream.DeliverAllPolicy, ReplayPolicy: jetstream.ReplayInstantPolicy,
 		AckPolicy: jetstream.AckAllPolicy, AckWait: giveAgain, MaxAckPending: d.cfg.Window, MaxDeliver: -1,
-		PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{pinGroup}, PinnedTTL: pinTTL,
+		PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{pinGroup}, PinnedTTL: d.ttl,
 	}
 }
 
@@ -140,4 +140,13 @@ func (d *Durable) reset(ctx context.Context, l *link, behind uint64) error {
 		return fmt.Errorf("reset consumer %s of %s: %w", d.cfg.Name, d.cfg.Log, err)
 	}
 	return nil
+}
+
+// letGo lets another instance read at once.
+func (d *Durable) letGo(l *link) {
+	ctx, cancel := context.WithTimeout(context.Background(), forgetWait)
+	defer cancel()
+	if err := d.b.askOn(ctx, l, d.api("UNPIN"), map[string]string{"group": pinGroup}, nil); err != nil {
+		d.b.log.Debug("pin kept to its end", "consumer", d.cfg.Name, "log", d.cfg.Log, "error", err)
+	}
 }

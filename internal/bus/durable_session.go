@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 const (
@@ -19,7 +18,7 @@ const (
 	durableBytes    = 8 << 20
 
 	// claimWait is how often a reader without the pin looks what is in the way.
-	claimWait = 5 * time.Second
+	claimWait = 2 * tailHeartbeat
 
 	hdrPin = "Nats-Pin-Id"
 )
@@ -33,6 +32,7 @@ func (d *Durable) session(ctx context.Context, fn func(context.Context, Delivery
 	if err != nil {
 		return err
 	}
+	caller := ctx
 	ctx, cancel := l.with(ctx)
 	defer cancel()
 	c, err := d.ensure(ctx, l)
@@ -43,6 +43,11 @@ func (d *Durable) session(ctx context.Context, fn func(context.Context, Delivery
 	if err != nil {
 		return err
 	}
+	defer func() {
+		if caller.Err() != nil && l.ctx.Err() == nil {
+			d.letGo(l)
+		}
+	}()
 	after, turn, err := d.locate(ctx, l)
 	if err != nil {
 		return err
@@ -52,7 +57,7 @@ func (d *Durable) session(ctx context.Context, fn func(context.Context, Delivery
 	}
 	d.begin(after, turn)
 	p, err := d.b.newPull(l, d.cfg.Log.stream(), d.cfg.Name, pullRequest{
-		Batch: min(durableMessages, d.cfg.Window), MaxBytes: durableBytes, Expires: claimWait, Heartbeat: tailHeartbeat,
+		Batch: min(durableMessages, d.cfg.Window), MaxBytes: durableBytes, Expires: tailForget / 2, Heartbeat: tailHeartbeat,
 		Group: pinGroup, ID: pin,
 	})
 	if err != nil {
@@ -108,9 +113,11 @@ func (d *Durable) claim(ctx context.Context, l *link, c *consumerState) (string,
 // waitPin asks for one message, which brings the pin with it, for a while. The message
 // comes again after the reset.
 func (d *Durable) waitPin(ctx context.Context, l *link) (pin string, err error) {
-	p, err := d.b.newPull(l, d.cfg.Log.stream(), d.cfg.Name, pullRequest{
-		Batch: 1, Expires: claimWait, Heartbeat: tailHeartbeat, Group: pinGroup,
-	})
+	req := pullRequest{Batch: 1, Expires: min(claimWait, d.ttl), Group: pinGroup}
+	if req.Expires == claimWait {
+		req.Heartbeat = tailHeartbeat // the server takes none that is longer than half
+	}
+	p, err := d.b.newPull(l, d.cfg.Log.stream(), d.cfg.Name, req)
 	if err != nil {
 		return "", err
 	}
@@ -128,90 +135,6 @@ func (d *Durable) waitPin(ctx context.Context, l *link) (pin string, err error) 
 	}
 	d.save(func(m *Mark) { m.Pin = pin })
 	return pin, nil
-}
-
-// locate says behind what to read on, and whether the log is still the one that was
-// read before.
-func (d *Durable) locate(ctx context.Context, l *link) (Place, Turn, error) {
-	c, err := d.info(ctx, l)
-	if err != nil {
-		return Place{}, Kept, err
-	}
-	info, err := d.b.streamInfo(ctx, d.cfg.Log.stream())
-	if err != nil {
-		return Place{}, Kept, err
-	}
-	d.mu.Lock()
-	mark, last, at := d.mark, d.last, d.want
-	d.mu.Unlock()
-	why, err := d.other(ctx, info, mark, max(mark.At.Seq, last.Seq, c.AckFloor.Stream), mark.At, at, last)
-	if err != nil {
-		return Place{}, Kept, err
-	}
-	if why != "" {
-		d.b.log.Error("the log is not the one that was read before: places in it are void, reading begins anew",
-			"consumer", d.cfg.Name, "log", d.cfg.Log, "why", why)
-		at, c.AckFloor.Stream = Place{}, 0
-	}
-	if c.AckFloor.Stream > at.Seq {
-		at = Place{Seq: c.AckFloor.Stream}
-	}
-	d.save(func(m *Mark) { m.Stream = info.Created })
-	switch {
-	case why != "":
-		return at, Rebuilt, nil
-	case at.Seq > 0 && info.State.FirstSeq > at.Seq+1:
-		return at, NotKept, nil
-	}
-	return at, Kept, nil
-}
-
-// shortWait is how long a replicated log may look shorter than it was: a new leader
-// may not have caught up yet.
-const shortWait = 5 * time.Second
-
-// other says why the log is not the one that was read, "" if it is. end is where it
-// cannot end before, read are places that were seen.
-func (d *Durable) other(ctx context.Context, info *jetstream.StreamInfo, mark Mark, end uint64, read ...Place) (string, error) {
-	if !mark.Stream.IsZero() && !mark.Stream.Equal(info.Created) {
-		return fmt.Sprintf("made at %v, not %v", info.Created, mark.Stream), nil
-	}
-	if end > info.State.LastSeq {
-		why := fmt.Sprintf("ends at %d, not %d", info.State.LastSeq, end)
-		if d.short.IsZero() {
-			d.short = time.Now()
-		}
-		if info.Config.Replicas > 1 && time.Since(d.short) < shortWait {
-			return "", fmt.Errorf("%w: %s %s", ErrUnavailable, d.cfg.Log, why)
-		}
-		return why, nil
-	}
-	d.short = time.Time{}
-	for _, at := range read {
-		same, err := d.same(ctx, at)
-		if err != nil {
-			return "", err
-		}
-		if !same {
-			return fmt.Sprintf("has another message at %d", at.Seq), nil
-		}
-	}
-	return "", nil
-}
-
-// same reports whether the log has at a place what was read there, or nothing now.
-func (d *Durable) same(ctx context.Context, at Place) (bool, error) {
-	if at.Seq == 0 || at.Time.IsZero() {
-		return true, nil
-	}
-	s, err := d.b.get(ctx, d.cfg.Log.stream(), getRequest{Seq: at.Seq})
-	if errors.Is(err, ErrNotFound) { // retention
-		return true, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	return s.time.Equal(at.Time), nil
 }
 
 // begin takes note of a reset.
@@ -239,7 +162,7 @@ func (d *Durable) begin(after Place, turn Turn) {
 // sends is too small for any message: the server takes it as a word of the reader
 // and gives nothing.
 func (d *Durable) hold(ctx context.Context, l *link, pin string) error {
-	t := time.NewTicker(pinTTL / 3)
+	t := time.NewTicker(d.ttl / 4)
 	defer t.Stop()
 	for {
 		select {
@@ -255,7 +178,7 @@ func (d *Durable) hold(ctx context.Context, l *link, pin string) error {
 			return errWrongPin
 		}
 		p, err := d.b.newPull(l, d.cfg.Log.stream(), d.cfg.Name, pullRequest{
-			Batch: 1, MaxBytes: 1, Expires: time.Second, Group: pinGroup, ID: pin,
+			Batch: 1, MaxBytes: 1, Expires: min(d.ttl/4, time.Second), Group: pinGroup, ID: pin,
 		})
 		if err != nil {
 			return err
@@ -281,8 +204,12 @@ func (d *Durable) read(ctx context.Context, p *pull, fn func(context.Context, De
 			return fmt.Errorf("%w: read %s: message %d of the consumer is missing", ErrUnavailable, d.cfg.Log, want)
 		}
 		at := Place{meta.Sequence.Stream, meta.Timestamp}
-		if !d.took(m.Reply, at, want, meta.NumPending) {
-			continue // given again by the server itself, after ackWait
+		last, ok := d.took(m.Reply, at, want, meta.NumPending)
+		if !ok {
+			continue // given again by the server itself, after giveAgain
+		}
+		if last.Seq > 0 && at.Seq > last.Seq+1 && d.cfg.Log != CommandLog { // commands expire
+			d.miss(last.Seq, at.Seq)
 		}
 		if err := fn(ctx, d.delivery(&dec, m, at)); err != nil {
 			if ctx.Err() != nil {
@@ -293,8 +220,8 @@ func (d *Durable) read(ctx context.Context, p *pull, fn func(context.Context, De
 	}
 }
 
-// took takes note of a message that was given.
-func (d *Durable) took(reply string, at Place, seq, pending uint64) bool {
+// took takes note of a message that was given, and returns the last one before.
+func (d *Durable) took(reply string, at Place, seq, pending uint64) (last Place, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.prefix == "" {
@@ -305,13 +232,14 @@ func (d *Durable) took(reply string, at Place, seq, pending uint64) bool {
 		d.st.Redelivered++
 	}
 	if n := len(d.given); n > 0 && d.given[n-1].at.Seq >= at.Seq {
-		return false
+		return last, false
 	}
 	d.given = append(d.given, given{at, seq})
+	last = d.last
 	if at.Seq > d.last.Seq {
 		d.last = at
 	}
-	return true
+	return last, true
 }
 
 // ackPrefix is what an ack subject begins with before its five numbers.

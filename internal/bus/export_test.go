@@ -1,6 +1,8 @@
 package bus
 
 import (
+	"time"
+
 	"github.com/nats-io/nats.go"
 
 	"github.com/cbcast/cbcast/internal/event"
@@ -51,3 +53,6 @@ func EncodeRow(p int, evs []*event.Event) (all []nats.Header) {
 	}
 	return all
 }
+
+// Hold is how long the server waits for a word of the reader.
+func (d *Durable) Hold(ttl time.Duration) { d.ttl = ttl }
