@@ -73,9 +73,9 @@ func listens(subj string) func(*raw, foe) error {
 	}
 }
 
-// in fills in OWN, RUN, TENANT and NAME.
+// in fills in OWN, RUN, TENANT and THEIRS.
 func (f foe) in(s string) string {
-	return strings.NewReplacer("OWN", f.own, "RUN", f.run, "TENANT", subject.Token(f.tenant), "NAME", f.name).Replace(s)
+	return strings.NewReplacer("OWN", f.own, "RUN", f.run, "TENANT", subject.Token(f.tenant), "THEIRS", f.name).Replace(s)
 }
 
 // Whoever may write to the server at all.

@@ -83,27 +83,27 @@ func durable(t *testing.T, b *bus.Bus, name string, l bus.Log) (d *bus.Durable, 
 	}
 }
 
-// What may not be done to a consumer that another program has. NAME is that of the
+// What may not be done to a consumer that another program has. THEIRS is that of the
 // consumer.
 var meddling = []attack{
-	{"see it", answers("$JS.API.CONSUMER.INFO.EV_0.NAME", "")},
-	{"move it", answers("$JS.API.CONSUMER.RESET.EV_0.NAME", `{"seq":50}`)},
+	{"see it", answers("$JS.API.CONSUMER.INFO.EV_0.THEIRS", "")},
+	{"move it", answers("$JS.API.CONSUMER.RESET.EV_0.THEIRS", `{"seq":50}`)},
 	{"pull from it", func(r *raw, f foe) error {
-		_, err := r.ask(f.in("$JS.API.CONSUMER.MSG.NEXT.EV_0.NAME"), `{"batch":1,"no_wait":true,"group":"cbcast"}`)
+		_, err := r.ask(f.in("$JS.API.CONSUMER.MSG.NEXT.EV_0.THEIRS"), `{"batch":1,"no_wait":true,"group":"cbcast"}`)
 		return err
 	}},
 	{"ack for it", func(r *raw, f foe) error {
-		subj := f.in("$JS.ACK.EV_0.NAME.1.100.100.1.0")
+		subj := f.in("$JS.ACK.EV_0.THEIRS.1.100.100.1.0")
 		if err := r.Publish(subj, []byte("+ACK")); err != nil {
 			return err
 		}
 		return r.settle(subj)
 	}},
-	{"unpin it", answers("$JS.API.CONSUMER.UNPIN.EV_0.NAME", `{"group":"cbcast"}`)},
-	{"make it otherwise", answers("$JS.API.CONSUMER.CREATE.EV_0.NAME", durableBody("NAME", ""))},
-	{"make it otherwise, with a filter", answers("$JS.API.CONSUMER.CREATE.EV_0.NAME.cbc.ev.0.>", durableBody("NAME", "cbc.ev.0.>"))},
-	{"make it the old way", answers("$JS.API.CONSUMER.DURABLE.CREATE.EV_0.NAME", durableBody("NAME", ""))},
-	{"delete it", answers("$JS.API.CONSUMER.DELETE.EV_0.NAME", "")},
+	{"unpin it", answers("$JS.API.CONSUMER.UNPIN.EV_0.THEIRS", `{"group":"cbcast"}`)},
+	{"make it otherwise", answers("$JS.API.CONSUMER.CREATE.EV_0.THEIRS", durableBody("THEIRS", ""))},
+	{"make it otherwise, with a filter", answers("$JS.API.CONSUMER.CREATE.EV_0.THEIRS.cbc.ev.0.>", durableBody("THEIRS", "cbc.ev.0.>"))},
+	{"make it the old way", answers("$JS.API.CONSUMER.DURABLE.CREATE.EV_0.THEIRS", durableBody("THEIRS", ""))},
+	{"delete it", answers("$JS.API.CONSUMER.DELETE.EV_0.THEIRS", "")},
 }
 
 func durableBody(name, filter string) string {
