@@ -180,7 +180,7 @@ func Look(dir string) (*Picture, error) {
 		if err := json.Unmarshal(body, &r); err != nil {
 			return err
 		}
-		st.apply(&r)
+		st.apply(&r, len(body))
 		return nil
 	})
 	if err != nil {

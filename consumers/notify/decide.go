@@ -27,8 +27,8 @@ type decision struct {
 func (d *desk) decide(ev *event.Event, st *run.State, stored time.Time) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	watched := d.st.byRun[runKey(ev.Tenant, ev.Run)]
-	if len(watched) == 0 && !telling(ev) {
+	past := ended(d.st.byRun[runKey(ev.Tenant, ev.Run)], st)
+	if len(past) == 0 && !telling(ev) {
 		return nil
 	}
 	x := &decision{d: d, now: time.Now(), stored: stored, ev: ev, st: st}
@@ -40,7 +40,7 @@ func (d *desk) decide(ev *event.Event, st *run.State, stored time.Time) error {
 	for _, s := range news(ev, st, x.m, d.m.suppress) {
 		x.tell(s)
 	}
-	x.over(watched)
+	x.over(past)
 	x.settle()
 	return nil
 }
@@ -97,6 +97,11 @@ func (x *decision) tell(s signal) {
 		hold = x.now.Add(firstSight)
 	case x.now.Sub(x.stored) > x.d.rules.maxAge():
 		x.d.m.suppress("stale")
+		return
+	}
+	if len(x.d.st.items)+len(x.r.Items) >= maxItems || x.d.st.bytes >= maxNoteBytes {
+		x.d.m.suppress("outbox_full")
+		x.d.log.Error("outbox is full, nobody is told", "run", x.ev.Run, "kind", s.kind)
 		return
 	}
 	f := factsOf(s.kind, x.viewOf(), x.now)
@@ -281,21 +286,28 @@ func (x *decision) correct(s signal) []target {
 	return told
 }
 
-// over ends the watches whose cause is past, and says so where it was told.
-func (x *decision) over(watched []*watch) {
-	for _, w := range slices.Clone(watched) {
-		if w.Ask == "" {
-			if !x.st.Lost() {
-				x.r.Closed = append(x.r.Closed, w.ID)
-			}
+// ended lists the watches whose cause is past.
+func ended(watched []*watch, st *run.State) (list []*watch) {
+	for _, w := range watched {
+		if w.Ask == "" && st.Lost() {
 			continue
 		}
-		a, ok := x.st.Ask(w.Ask)
-		if ok && a.State == run.AskOpen {
+		if a, ok := st.Ask(w.Ask); ok && a.State == run.AskOpen {
 			continue
 		}
+		list = append(list, w)
+	}
+	return list
+}
+
+// over ends watches, and says so where their cause was told.
+func (x *decision) over(past []*watch) {
+	for _, w := range past {
 		x.r.Closed = append(x.r.Closed, w.ID)
-		x.answered(w, &a)
+		if w.Ask != "" {
+			a, _ := x.st.Ask(w.Ask)
+			x.answered(w, &a)
+		}
 	}
 }
 

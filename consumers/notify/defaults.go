@@ -60,15 +60,16 @@ func (r *Rules) climb(dest string) climb {
 	return newClimb(steps)
 }
 
-// rate is the time between two attempts and how many may come at once. Slack takes
-// about one message a second and channel; servers of mail and programs are spared.
+// rate is the time between two attempts and how many may come at once. A Slack app
+// keeps to Slack's own limits; an incoming webhook takes about one a second, and
+// servers of mail and programs are spared.
 func (r *Rules) rate(dest string) (every time.Duration, burst int) {
 	d := r.dest(dest)
 	if d.Rate.Every > 0 {
 		return time.Duration(d.Rate.Every), max(d.Rate.Burst, 1)
 	}
 	switch d.Type {
-	case "slack", "slack_webhook":
+	case "slack_webhook":
 		return time.Second, 3
 	case "email":
 		return 2 * time.Second, 5

@@ -83,7 +83,7 @@ func openDesk(dir string, toldAge time.Duration, log *slog.Logger, m *metrics) (
 		if err := json.Unmarshal(body, &r); err != nil {
 			return err
 		}
-		d.st.apply(&r)
+		d.st.apply(&r, len(body))
 		return nil
 	})
 	if err != nil {
@@ -145,7 +145,7 @@ func (d *desk) put(r *record) {
 	if err != nil { // records hold nothing that cannot be marshalled
 		panic(err)
 	}
-	d.st.apply(r)
+	d.st.apply(r, len(b))
 	d.stage = append(d.stage, b)
 	d.fresh = append(d.fresh, r.Items...)
 	d.freshMarks = append(d.freshMarks, r.Marks...)

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/cbcast/cbcast/consumers/notify/sink"
@@ -32,6 +34,7 @@ type held struct {
 	sum     [32]byte // of its settings
 	uses    int
 	retired bool
+	stop    func() // ends what it does beside Send, and waits for it
 }
 
 // updates reports whether a target's messages change in place. The caller holds mu.
@@ -239,7 +242,11 @@ func (d *desk) attempt(ctx context.Context, l *lane, it *item) error {
 	if err != nil { // nothing was sent
 		d.put(&record{Try: &try{Item: it.ID, N: it.Tries - 1, Unsure: unsure}})
 	} else if d.st.items[it.ID] == it {
-		d.outcome(l, it, n, unsure, out)
+		if ctx.Err() != nil && out.Verdict == sink.Unknown {
+			d.put(&record{Try: &try{Item: it.ID, N: it.Tries, Unsure: true}}) // the next process looks
+		} else {
+			d.outcome(l, it, n, unsure, out)
+		}
 	}
 	d.mu.Unlock()
 	if h != nil {
@@ -256,8 +263,22 @@ func (d *desk) send(ctx context.Context, h *held, n *sink.Notice) (out sink.Outc
 		}
 	}()
 	d.m.requests.WithLabelValues(h.Name()).Inc()
-	return h.Send(ctx, n)
+	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { // what is under way may end
+		t := time.NewTimer(lastWords)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			cancel()
+		case <-inner.Done():
+		}
+	})()
+	return h.Send(inner, n)
 }
+
+// lastWords is how long an attempt may go on when everything ends.
+const lastWords = 5 * time.Second
 
 // release closes a replaced sink that nobody uses any more.
 func (d *desk) release(h *held) {
@@ -265,7 +286,7 @@ func (d *desk) release(h *held) {
 	last := h.retired && h.uses == 0
 	d.mu.Unlock()
 	if last {
-		if err := h.Close(); err != nil {
+		if err := h.shut(); err != nil {
 			d.log.Warn("close destination", "destination", h.Name(), "error", d.secrets.clean(err.Error()))
 		}
 	}
@@ -283,4 +304,30 @@ func (d *desk) refOf(it *item) (*sink.Ref, error) {
 		return nil, err
 	}
 	return m.Refs[it.Target.key()], nil
+}
+
+// shut ends a sink.
+func (h *held) shut() error {
+	h.stop()
+	return h.Close()
+}
+
+// listen starts what a sink does beside Send: a Slack app hears of clicks.
+func (h *held) listen(ctx context.Context, log *slog.Logger) {
+	s, ok := h.Sink.(interface{ Run(context.Context) error })
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() { // stop waits for it
+		defer close(ended)
+		if err := s.Run(ctx); err != nil && ctx.Err() == nil {
+			log.Error("clicks are not heard any more", "destination", h.Name(), "error", err)
+		}
+	}()
+	h.stop = sync.OnceFunc(func() {
+		cancel()
+		<-ended
+	})
 }

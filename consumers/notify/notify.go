@@ -61,6 +61,7 @@ type Notifier struct {
 	folds    *consume.Folds
 	consumer *consume.Consumer
 	closing  sync.Once
+	ctx      context.Context // of Run, under the desk's mu; nil before
 
 	mu     sync.Mutex // guards rules' reading
 	failed error      // why the rules file is not the one in use
@@ -124,7 +125,7 @@ func (n *Notifier) use(r *Rules) error {
 	if err := errors.Join(errs...); err != nil {
 		for name, h := range opened {
 			if d.sinks[name] != h {
-				_ = h.Close()
+				_ = h.shut()
 			}
 		}
 		return err
@@ -133,6 +134,13 @@ func (n *Notifier) use(r *Rules) error {
 	d.secrets.set(hidden)
 	old := d.sinks
 	d.rules, d.sinks = r, opened
+	if n.ctx != nil {
+		for name, h := range opened {
+			if old[name] != h {
+				h.listen(n.ctx, n.o.Log)
+			}
+		}
+	}
 	d.links = linker(n.o.PublicURL, r.PublicURL)
 	for _, l := range d.lanes {
 		d.limit(l)
@@ -242,28 +250,35 @@ func (n *Notifier) Run(ctx context.Context) (err error) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
+	defer n.deliver(ctx, &wg)()
+	wg.Go(func() { n.requests(ctx) })
+	if n.consumer != nil {
+		return n.consumer.Run(ctx)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// deliver starts the lanes and the clock, which end with ctx. No further lane is
+// started after stop.
+func (n *Notifier) deliver(ctx context.Context, wg *sync.WaitGroup) (stop func()) {
 	d := n.d
 	d.mu.Lock()
-	d.start = func(l *lane) {
-		if ctx.Err() == nil {
-			wg.Go(func() { d.work(ctx, l) })
-		}
-	}
+	defer d.mu.Unlock()
+	d.start = func(l *lane) { wg.Go(func() { d.work(ctx, l) }) }
 	for _, l := range d.lanes {
 		d.start(l)
 	}
-	d.mu.Unlock()
-	wg.Go(func() { d.clock(ctx) })
-	wg.Go(func() { n.requests(ctx) })
-	if n.consumer != nil {
-		err = n.consumer.Run(ctx)
-	} else {
-		<-ctx.Done()
+	n.ctx = ctx
+	for _, h := range d.sinks {
+		h.listen(ctx, n.o.Log)
 	}
-	d.mu.Lock()
-	d.start = nil
-	d.mu.Unlock()
-	return err
+	wg.Go(func() { d.clock(ctx) })
+	return func() {
+		d.mu.Lock()
+		d.start = nil
+		d.mu.Unlock()
+	}
 }
 
 // Close frees what New opened, where Run is not called.
@@ -271,7 +286,7 @@ func (n *Notifier) Close() (err error) {
 	n.closing.Do(func() {
 		err = n.d.commit()
 		for _, h := range n.d.sinks {
-			err = errors.Join(err, h.Close())
+			err = errors.Join(err, h.shut())
 		}
 		err = errors.Join(err, n.d.close())
 	})

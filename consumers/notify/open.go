@@ -2,10 +2,13 @@ package notify
 
 import (
 	"crypto/sha256"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -34,6 +37,7 @@ type settings struct {
 	Host     string `json:"host"` // email
 	Port     int    `json:"port"`
 	TLS      string `json:"tls"`
+	CA       string `json:"ca"`
 	User     string `json:"user"`
 	Password string `json:"password"`
 	From     string `json:"from"`
@@ -58,7 +62,7 @@ func (n *Notifier) open(into map[string]*held, r *Rules, name string, raw json.R
 	if err != nil {
 		return err
 	}
-	into[name] = &held{Sink: s, sum: sum}
+	into[name] = &held{Sink: s, sum: sum, stop: func() {}}
 	return nil
 }
 
@@ -72,6 +76,10 @@ func openSink(name string, raw json.RawMessage, o Options) (sink.Sink, error) {
 		return nil, err
 	}
 	timeout := time.Duration(s.Timeout)
+	roots, err := authorities(s.CA)
+	if err != nil {
+		return nil, err
+	}
 	switch s.Type {
 	case "webhook":
 		return sink.NewWebhook(sink.WebhookConfig{
@@ -84,25 +92,60 @@ func openSink(name string, raw json.RawMessage, o Options) (sink.Sink, error) {
 		}
 		slices.Sort(env)
 		return sink.NewCommand(sink.CommandConfig{Name: name, Argv: s.Argv, Env: env, Timeout: timeout, Exec: o.Exec})
+	case "slack":
+		return sink.NewSlack(sink.SlackConfig{
+			Name: name, Token: s.Token, Channel: s.Channel, AppToken: s.AppToken, SigningSecret: s.SigningSecret, Users: s.Users,
+			Dir: filepath.Join(o.Dir, "slack-"+name), Actor: o.Actor, API: s.API, Timeout: timeout, Guard: guard, Log: o.Log,
+		})
+	case "slack_webhook":
+		return sink.NewIncoming(sink.IncomingConfig{Name: name, URL: s.URL, Timeout: timeout, Guard: guard})
+	case "email":
+		return sink.NewMail(sink.MailConfig{
+			Name: name, Host: s.Host, Port: s.Port, TLS: s.TLS, User: s.User, Password: s.Password, From: s.From, To: s.To,
+			RootCAs: roots, Timeout: timeout, Guard: guard,
+		})
 	}
 	return nil, fmt.Errorf("the type %s is not known", s.Type)
 }
 
-// Routes registers the request URLs of Slack destinations: POST /slack/NAME.
+// authorities reads the PEM file of a server's certificate authorities, nil for "".
+func authorities(path string) (*x509.CertPool, error) {
+	if path == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read its authorities: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("read its authorities: %s has no certificate", path)
+	}
+	return pool, nil
+}
+
+// Routes registers the request URLs of Slack: POST /slack for all apps, whose
+// signatures tell them apart, and POST /slack/NAME for one.
 func (n *Notifier) Routes(mux *http.ServeMux) {
-	mux.HandleFunc("POST /slack/{name}", func(w http.ResponseWriter, q *http.Request) {
+	serve := func(w http.ResponseWriter, q *http.Request) {
+		var list []*sink.Slack
 		n.d.mu.Lock()
-		h := n.d.sinks[q.PathValue("name")]
+		for name, h := range n.d.sinks {
+			s, ok := h.Sink.(*sink.Slack)
+			if want := q.PathValue("name"); !ok || want != "" && want != name {
+				continue
+			}
+			if _, request := s.Interactive(); request {
+				list = append(list, s)
+			}
+		}
 		n.d.mu.Unlock()
-		if h == nil {
+		if len(list) == 0 {
 			http.NotFound(w, q)
 			return
 		}
-		s, ok := h.Sink.(http.Handler)
-		if !ok {
-			http.NotFound(w, q)
-			return
-		}
-		s.ServeHTTP(w, q)
-	})
+		sink.SlackHandler(list...).ServeHTTP(w, q)
+	}
+	mux.HandleFunc("POST /slack", serve)
+	mux.HandleFunc("POST /slack/{name}", serve)
 }

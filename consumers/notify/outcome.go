@@ -56,7 +56,7 @@ func (d *desk) outcome(l *lane, it *item, n *sink.Notice, unsure bool, out sink.
 		} else {
 			l.breaker.failed(now)
 		}
-		d.again(l, it, out, unsure && out.Verdict != sink.Retry, now)
+		d.again(l, it, out, unsure, now) // an attempt before this one may have worked
 		log.Warn("notice not delivered", "error", why, "again", it.Next)
 	}
 }
@@ -64,7 +64,7 @@ func (d *desk) outcome(l *lane, it *item, n *sink.Notice, unsure bool, out sink.
 // again stages the time of an item's next attempt. The caller holds mu.
 func (d *desk) again(l *lane, it *item, out sink.Outcome, unsure bool, now time.Time) {
 	after, more := d.rules.climb(l.dest).after(it.Tries)
-	if !more { // the ladder is at its end
+	if !more && !out.Throttled { // the ladder is at its end
 		d.bury(it, "every attempt failed, the last with: "+d.secrets.clean(errText(out.Err)), "dead")
 		return
 	}

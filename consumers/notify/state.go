@@ -124,9 +124,10 @@ type destState struct {
 // Bounds of what is kept. What happens past them is counted as suppressed or
 // dropped, with the reason.
 const (
-	maxItems   = 20_000 // in all queues together
-	maxWatches = 10_000
-	maxGroups  = 10_000
+	maxItems     = 20_000 // in all queues together
+	maxNoteBytes = 64 << 20
+	maxWatches   = 10_000
+	maxGroups    = 10_000
 )
 
 // state is what the journal says. It is guarded by the desk.
@@ -134,6 +135,8 @@ type state struct {
 	since   time.Time
 	notes   map[string]*sink.Notice
 	refs    map[string]int // items and watches by note
+	sizes   map[string]int // of notes, about
+	bytes   int            // of all
 	items   map[string]*item
 	watches map[string]*watch
 	byRun   map[string][]*watch // by runKey
@@ -145,18 +148,20 @@ type state struct {
 
 func newState() *state {
 	return &state{
-		notes: map[string]*sink.Notice{}, refs: map[string]int{}, items: map[string]*item{}, watches: map[string]*watch{},
+		notes: map[string]*sink.Notice{}, refs: map[string]int{}, sizes: map[string]int{}, items: map[string]*item{}, watches: map[string]*watch{},
 		byRun: map[string][]*watch{}, groups: map[string]group{}, dests: map[string]destState{}, marks: map[string]*marks{},
 	}
 }
 
-// apply changes the state as a record says. Applying one again changes nothing.
-func (s *state) apply(r *record) {
+// apply changes the state as a record says, which has so many bytes as a line.
+// Applying one again changes nothing.
+func (s *state) apply(r *record, size int) {
 	if !r.Since.IsZero() {
 		s.since = r.Since
 	}
 	for _, n := range r.Notes {
-		s.notes[n.ID] = n
+		s.bytes += size/len(r.Notes) - s.sizes[n.ID]
+		s.notes[n.ID], s.sizes[n.ID] = n, size/len(r.Notes)
 	}
 	for _, it := range r.Items {
 		s.setItem(it)
@@ -239,7 +244,9 @@ func (s *state) unlist(w *watch) {
 func (s *state) release(note string, n int) {
 	s.refs[note] -= n
 	if s.refs[note] <= 0 {
+		s.bytes -= s.sizes[note]
 		delete(s.refs, note)
+		delete(s.sizes, note)
 		delete(s.notes, note)
 	}
 }
