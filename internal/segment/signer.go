@@ -191,7 +191,10 @@ func Rotate(ctx context.Context, st Store, old, next ed25519.PrivateKey, by stri
 }
 
 // A ring is the keys that may sign, in order, each from a time on.
-type ring struct{ keys []*Signer }
+type ring struct {
+	keys  []*Signer
+	loose bool // the times and the order of the keys are not known
+}
 
 // newRing takes the signers from the trusted key on, each of which the one before must
 // have signed. Keys before the trusted one sign nothing that is believed.
@@ -225,7 +228,7 @@ func newRing(all []*Signer, trust []ed25519.PublicKey) (*ring, error) {
 			return nil, fmt.Errorf("signing key %d is older than the one before", s.Number)
 		}
 	}
-	return &ring{all[from:]}, nil
+	return &ring{keys: all[from:]}, nil
 }
 
 // find returns which of the keys has this name, or -1.
@@ -240,7 +243,7 @@ func (r *ring) find(id string) int {
 
 // until is when the i-th key ceases to sign, ok is false where it does not.
 func (r *ring) until(i int) (t time.Time, ok bool) {
-	if i+1 == len(r.keys) {
+	if r.loose || i+1 == len(r.keys) {
 		return t, false
 	}
 	return r.keys[i+1].Time.Add(Overlap), true

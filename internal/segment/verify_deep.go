@@ -1,0 +1,87 @@
+package segment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+)
+
+// deep opens the blocks of a segment and compares their records with what they say in clear.
+func (c *verifyChain) deep(ctx context.Context, h *Head, o io.ReaderAt, blocks []entry) error {
+	f := Finding{Number: h.Number, Object: pageKey(c.tenant, h.Segment.UID)}
+	p, err := loadPage(ctx, c.o.Keys, c.tenant, h.Segment.UID, c.o.Wrap)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		f.Code, f.Text = KeysMissing, "the keys of the segment are gone"
+	case errors.Is(err, errPage) || errors.Is(err, errDamaged):
+		f.Code, f.Text = KeysDamaged, err.Error()
+	case err != nil:
+		return err
+	}
+	if f.Code != "" {
+		c.bad(f)
+		return nil
+	}
+	for i := range p.keys {
+		if e := &p.keys[i]; c.erased[e.run] != 0 && !e.erased {
+			g := f
+			g.Code, g.Run, g.Text = KeySurvives, e.run, "the run was erased, and its key is still there"
+			c.bad(g)
+		}
+	}
+	for i := range blocks {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := c.deepBlock(h, o, p, &blocks[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *verifyChain) deepBlock(h *Head, o io.ReaderAt, p *page, e *entry) error {
+	f := Finding{Number: h.Number, Object: h.Segment.Name, Offset: e.off, Run: e.run}
+	key := p.find(e.run)
+	if key != nil && key.erased {
+		if c.erased[e.run] == 0 {
+			f.Code, f.Text = KeysMissing, "the run's key is gone, without a statement"
+			c.bad(f)
+		}
+		return nil
+	}
+	b := make([]byte, e.size)
+	if err := readFull(o, b, e.off); err != nil {
+		return err
+	}
+	raw, err := []byte(nil), fmt.Errorf("%w: the run has no key", errDamaged)
+	if key != nil {
+		raw, err = c.coder.open(b, &p.uid, &key.key)
+	}
+	if err != nil {
+		f.Code, f.Text = Undecipher, err.Error()
+		c.bad(f)
+		return nil
+	}
+	got := blockInfo{run: e.run, log: e.log, raw: uint32(len(raw))}
+	good := eachRecord(raw, c.tenant, &e.blockInfo, func(r *Record) bool {
+		if r.Seq != 0 && got.lastSeq != 0 && !(position{got.lastSeq, got.lastPart}).next(position{r.Seq, r.Part}) {
+			g := f
+			g.Code, g.First, g.Last, g.Bad = Hole, got.lastSeq+1, r.Seq-1, true
+			g.Text = fmt.Sprintf("behind event %d comes %d", got.lastSeq, r.Seq)
+			c.explain(g)
+		}
+		got.add(r)
+		return true
+	}, func(err error) {
+		f.Code, f.Text = FactsWrong, err.Error()
+		c.bad(f)
+	})
+	if good && got != e.blockInfo {
+		f.Code, f.Text = FactsWrong, "the records are not what the block says of them in clear"
+		c.bad(f)
+	}
+	return nil
+}
