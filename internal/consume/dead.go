@@ -134,9 +134,9 @@ func (l *Letters) Count() int {
 // put writes a letter durably. The same entry again replaces its letter.
 func (l *Letters) put(d *Dead) error {
 	l.mu.Lock()
-	full := l.n >= l.max
+	look := l.n < 0 || l.n >= l.max // somebody may have removed some
 	l.mu.Unlock()
-	if full && l.Count() >= l.max {
+	if look && l.Count() >= l.max {
 		return fmt.Errorf("%w: %d in %s", ErrDeadFull, l.max, l.dir)
 	}
 	d.ID = fmt.Sprintf("%s-%012d-%d", d.Log, d.Seq, d.Stored.UnixNano())

@@ -121,15 +121,18 @@ func (l *loop) begin(it item) {
 		if it.from.read.Seq < it.after.Seq {
 			it.from.read = it.after
 		}
+		if it.turn == bus.Kept {
+			// Another instance has read on, and what it acked is done.
+			it.from.acked = max(it.from.acked, it.after.Seq)
+			l.forget(func(e *Entry) bool { return e.Log == it.from.log && e.At.Seq <= it.after.Seq })
+		}
 		if b, ok := l.c.h.(Beginner); ok {
 			b.Begun(it.from.log, it.after)
 		}
 		return
 	}
 	it.from.read, it.from.acked = it.after, it.after.Seq
-	for key, p := range l.parked {
-		l.unpark(key, p, func(e *Entry) bool { return e.Log == it.from.log })
-	}
+	l.forget(func(e *Entry) bool { return e.Log == it.from.log })
 	if r, ok := l.c.h.(Rebuilder); ok {
 		r.Rebuilt(it.from.log, it.after)
 	}
@@ -253,7 +256,7 @@ func (l *loop) runsParked() []string {
 	})
 }
 
-// mine reports whether an error is no fault of the entry.
+// notItsFault reports whether an error is no fault of the entry.
 func notItsFault(err error) bool {
 	return errors.Is(err, ErrAgain) || errors.Is(err, bus.ErrUnavailable) || errors.Is(err, bus.ErrClosed) ||
 		errors.Is(err, context.Canceled)

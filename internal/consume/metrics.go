@@ -69,6 +69,7 @@ func seriesOf(name string) []series {
 		count("dead_total", "Entries that became dead letters.", func(s *Status) float64 { return float64(s.Buried) }),
 		count("handled_total", "Entries handled, those that came again included.", func(s *Status) float64 { return float64(s.Handled) }),
 		count("redelivered_total", "Messages that the server gave again.", func(s *Status) float64 { return float64(s.Redelivered) }),
+		count("missed_total", "Messages that retention took before they were read.", func(s *Status) float64 { return float64(s.Missed) }),
 		count("rebuilt_total", "Times that a log was not the one that was read before.", func(s *Status) float64 { return float64(s.Rebuilt) }),
 	}
 }

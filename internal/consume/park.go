@@ -133,20 +133,22 @@ func (l *loop) drop(p *park) {
 	l.later(l.c.cfg.Every)
 }
 
-// unpark forgets the entries of a run that gone says so of: they come again.
-func (l *loop) unpark(key string, p *park, gone func(*Entry) bool) {
-	first := p.entries[0]
-	keep := p.entries[:0:0]
-	for _, e := range p.entries {
-		if gone(e) {
-			l.bytes -= e.size()
-		} else {
-			keep = append(keep, e)
+// forget drops the waiting entries that gone says so of.
+func (l *loop) forget(gone func(*Entry) bool) {
+	for key, p := range l.parked {
+		first := p.entries[0]
+		keep := p.entries[:0:0]
+		for _, e := range p.entries {
+			if gone(e) {
+				l.bytes -= e.size()
+			} else {
+				keep = append(keep, e)
+			}
 		}
-	}
-	if p.entries = keep; len(keep) == 0 {
-		delete(l.parked, key)
-	} else if keep[0] != first {
-		p.tries, p.again, p.next = 0, 0, now()
+		if p.entries = keep; len(keep) == 0 {
+			delete(l.parked, key)
+		} else if keep[0] != first {
+			p.tries, p.again, p.next = 0, 0, now()
+		}
 	}
 }

@@ -18,6 +18,7 @@ type Status struct {
 	Lag         uint64    // messages stored and not handled, as the server counts
 	Unacked     int       // given and not acked
 	Redelivered uint64    // given again to this process
+	Missed      uint64    // messages that retention took before they were read
 	Rebuilt     uint64    // logs that were others than before
 	Handled     uint64    // since the start
 	Buried      uint64    // dead letters made since the start
@@ -76,6 +77,9 @@ func (l *loop) report() {
 	l.c.tell(func(s *counts) {
 		s.commitErr, s.held, s.parked, s.bytes, s.oldest = l.commitErr, held, len(l.parked), l.bytes, oldest
 		s.handled = l.total
+		if len(l.parked) == 0 {
+			s.trouble = nil
+		}
 		s.read = s.read[:0]
 		for _, r := range l.c.readers {
 			s.read = append(s.read, r.read)
@@ -115,6 +119,7 @@ func (c *Consumer) Status() Status {
 		st.Unacked += d.Unacked
 		st.Redelivered += d.Redelivered
 		st.Rebuilt += d.Rebuilt
+		st.Missed += d.Missed
 		st.Standby = st.Standby && d.Standby
 		if !d.Reading && !d.Standby {
 			err := d.Err

@@ -5,9 +5,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// Gatherer and Gatherers are those of the Prometheus library.
+// Those of the Prometheus library, for programs that have no other use for it.
 type (
-	Gatherer  = prometheus.Gatherer
+	// A Gatherer has metrics.
+	Gatherer = prometheus.Gatherer
+	// Gatherers are several as one.
 	Gatherers = prometheus.Gatherers
 )
 
