@@ -21,6 +21,7 @@ type many struct {
 
 	logs  []*manyPos
 	since time.Time // of the cursor, zero without one
+	came  time.Time // the client
 	moved bool      // the places have changed since the client was told
 
 	watch *manyWatch
@@ -54,7 +55,7 @@ func (r *Relay) streamMany(w http.ResponseWriter, q *http.Request) *apiErr {
 	defer r.release()
 	s := &many{
 		r: r, filter: f, conv: r.reg.following(f.session), closing: closing, wake: make(chan struct{}, 1),
-		since: newestOf(places), shown: map[string]struct{}{},
+		since: newestOf(places), came: time.Now(), shown: map[string]struct{}{},
 	}
 	if s.out, aerr = newManyOut(w, r); aerr != nil {
 		return aerr

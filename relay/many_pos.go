@@ -244,6 +244,12 @@ func (p *manyPos) earlier(ctx context.Context, j *joining, e *event.Event) error
 	return nil
 }
 
+// isLate reports whether a frame was stored before the client came back. The reader
+// may have it later than that: then the bus's time tells.
+func (p *manyPos) isLate(w *wideFrame) bool {
+	return !p.since.IsZero() && w.at.Seq > 0 && (w.at.Seq <= p.late || w.at.Time.Before(p.came))
+}
+
 // tellQueue tells or skips what is queued, until one must wait.
 func (p *manyPos) tellQueue(next *time.Time) (busy bool, err error) {
 	for len(p.queue) > 0 {
@@ -252,8 +258,7 @@ func (p *manyPos) tellQueue(next *time.Time) (busy bool, err error) {
 		if !p.held.IsZero() {
 			waited = time.Since(p.held)
 		}
-		late := w.at.Seq <= p.late && w.at.Seq > 0
-		choice := p.choose(w, late, waited)
+		choice := p.choose(w, p.isLate(w), waited)
 		if choice == await {
 			if p.held.IsZero() {
 				p.held = time.Now()

@@ -336,13 +336,11 @@ func TestManyFilters(t *testing.T) {
 	begins(claude)
 	claude.emit(note(10))
 	m.until(c, func(e sseEvent) bool { return e.name == "msg" })
-	claude.info.State = "working"
+	claude.info.State, claude.info.Updated = "working", time.Now()
 	claude.register()
 	m.until(c, func(e sseEvent) bool { return e.name == "run" && strings.Contains(e.data, `"matches":false`) })
 	c.close()
 	// What came while it was away is told also of what does not match any more.
-	claude.info.Updated = time.Now()
-	claude.register()
 	claude.emit(note(11))
 	claude.shipped()
 	m.until(m.open(s, "?state=idle"), func(e sseEvent) bool { return e.name == "msg" })
@@ -417,7 +415,7 @@ func TestManyLost(t *testing.T) {
 	e.emit(note(1))
 	e.shipped()
 	m := newManyClient(t)
-	m.ready(m.open(s, "?runs=none"))
+	m.until(m.open(s, "?runs=none&from=start"), func(got sseEvent) bool { return got.name == "msg" })
 	now := time.Now().UTC()
 	for _, f := range []struct {
 		typ  string
