@@ -36,7 +36,7 @@ func (b *Builder) agent(key string, e *event.Event) *agent {
 	if !ok {
 		a = &agent{key: key, session: e.Session, start: b.now, by: owner{path: runPath}}
 		if c, seen := b.calls.get(key); seen {
-			a.by, a.attached, a.name, a.desc = c.by, true, c.agent, c.desc
+			a.by, a.attached, a.name, a.desc, a.task = c.by, true, c.agent, c.desc, c.task
 		}
 		if gone, out := b.agents.set(key, a); out {
 			b.agentOut(gone, run.TaskView{}, nil, false)
@@ -68,11 +68,16 @@ func isAgent(typ, id string) bool {
 // or, of one in the background, only that it works.
 func (b *Builder) agentReturned(id string, o outcome) {
 	a, ok := b.agents.get(id)
-	if !ok {
-		return
+	if c, seen := b.calls.get(id); seen && c.agent != "" && b.st.Dialect() == dialect.CBC {
+		if task := dialect.AgentTask(o.result); task != "" { // its frames may be still to come
+			if c.task = run.BoundID(task); ok {
+				a.task = c.task
+			}
+			b.calls.set(id, c)
+			return
+		}
 	}
-	if task := dialect.AgentTask(o.result); task != "" && b.st.Dialect() == dialect.CBC {
-		a.task = run.BoundID(task)
+	if !ok {
 		return
 	}
 	if t, known := b.st.TaskState(a.task); known && !t.Ended {
@@ -115,7 +120,11 @@ func (b *Builder) agentOut(a *agent, t run.TaskView, v *run.AgentView, final boo
 		start = *t.StartedAt
 	}
 	name := a.name
-	if name == "" && !a.attached && t.ID == "" {
+	switch {
+	case name != "":
+	case v != nil:
+		name = v.Key
+	case !a.attached && t.ID == "":
 		name = "unattached"
 	}
 	var at attrs

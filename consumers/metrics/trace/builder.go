@@ -96,6 +96,7 @@ type owner struct {
 type call struct {
 	by          owner
 	agent, desc string // of one that starts a sub-agent
+	task        string // that the call's result names
 }
 
 // NewBuilder returns a builder that knows nothing of its run yet.

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,7 +26,41 @@ const aRun = "019ad5a0-0000-7000-8000-000000000001"
 
 // goldens are recordings whose whole traces were read and found right, some of each
 // dialect.
-var goldens = []string{}
+var goldens = []string{
+	"cbc-2.117.0/workflow",
+	"cbc-2.163.0/agent-bg-idle",
+	"cbc-2.163.0/agent-fg",
+	"cbc-2.163.0/agent-perm",
+	"cbc-2.163.0/ask-user",
+	"cbc-2.163.0/bg-bash",
+	"cbc-2.163.0/perm-deny-cbc",
+	"cbc-2.163.0/sigterm-midturn",
+	"cbc-2.163.0/workflow-live",
+	"cbc-2.163.0/workflow-live-interrupt",
+	"claude-2.1.220/09-two-tools-parallel",
+	"claude-2.1.220/30-perm-allow",
+	"claude-2.1.220/32-perm-deny-interrupt",
+	"claude-2.1.220/40-ask-user-question",
+	"claude-2.1.220/51-interrupt-midstream-partial",
+	"claude-2.1.220/60-bg-bash",
+	"claude-2.1.220/70-agent-bg",
+	"claude-2.1.220/71-agent-fg",
+	"claude-2.1.220/81-workflow-ok-partial",
+	"claude-2.1.220/84-workflow-stop-task",
+	"claude-2.1.220/a0-api-529-retry",
+	"claude-2.1.220/a2-api-401",
+	"claude-2.1.220/d8-sigkill-tool",
+	"claude-2.1.220/i0-compact",
+	"codex-0.153.4/15-file-change-accept",
+	"codex-0.153.4/25-two-approvals",
+	"codex-0.153.4/54-model-disconnect-fatal",
+	"codex-0.153.4/71-plan-updates",
+	"codex-0.153.4/80-collab-v1",
+	"codex-0.153.4/81-collab-v2",
+	"codex-0.153.4/86-background-terminal",
+	"codex-0.153.4/90-mcp-elicitation",
+	"codex-0.153.4/94-sigterm-running-command",
+}
 
 func load(tb testing.TB, name string) []*event.Event {
 	tb.Helper()
@@ -264,5 +297,3 @@ func get[T any](s Span, key string) (v T) {
 	}
 	return v
 }
-
-var _ = maps.Keys[map[string]int]

@@ -114,7 +114,11 @@ func (b *Builder) codex(e *event.Event, m *dialect.RPC) {
 	case dialect.MethodPlan:
 		b.plan(m)
 	case dialect.MethodTurnCompleted:
-		b.chatOver(b.thread(e, m).path)
+		path := b.thread(e, m).path
+		if c, ok := b.chats.get(path); ok {
+			c.end = b.now // the model was cut off
+		}
+		b.chatOver(path)
 	case dialect.MethodError:
 		if m.Params.Get("willRetry").True() {
 			b.happen(e.Session, "cbcast.api_retry", nil)

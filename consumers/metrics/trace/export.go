@@ -97,7 +97,8 @@ func newExporter(c Collector, log *slog.Logger, n *counts) *exporter {
 func (x *exporter) close() { x.client.CloseIdleConnections() }
 
 // send posts spans once. It returns nil when the collector has them, a [waitError] or
-// a [refusedError].
+// a [refusedError]. The end of ctx does not cut it short, for the collector may have the
+// spans already; its time is bounded.
 func (x *exporter) send(ctx context.Context, spans []Span) error {
 	body, err := encode(x.res, x.c.Resource.Version, spans)
 	if err != nil {
@@ -106,7 +107,7 @@ func (x *exporter) send(ctx context.Context, spans []Span) error {
 	if len(body) > requestBytes && len(spans) > 1 {
 		return &refusedError{errTooLarge} // the halves may be small enough
 	}
-	req, err := x.request(ctx, body)
+	req, err := x.request(context.WithoutCancel(ctx), body)
 	if err != nil {
 		return &waitError{err: fmt.Errorf("ask the collector: %w", withoutURL(err))}
 	}

@@ -20,14 +20,13 @@ func (h handler) Handle(ctx context.Context, e *consume.Entry) error {
 	t := h.t
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.lost.catchUp(ctx, t.o.Bus); err != nil {
-		return errors.Join(consume.ErrAgain, err)
-	}
 	switch {
 	case e.Event == nil: // nothing can be told of it; the archive has it
 		return nil
 	case e.Log == bus.ControlLog:
-		t.fact(e.Event)
+		if b := t.held.get(e.Event.Run); b != nil {
+			b.Apply(e.Event)
+		}
 		return nil
 	default:
 		return t.event(ctx, e)
@@ -40,24 +39,6 @@ func (h handler) Commit(ctx context.Context, _ bool) (map[bus.Log]bus.Place, err
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return nil, t.flush(ctx)
-}
-
-// Begun is told from where a log is given. Lost runs of before are looked up in the log.
-func (h handler) Begun(log bus.Log, after bus.Place) {
-	h.t.mu.Lock()
-	defer h.t.mu.Unlock()
-	if log == bus.ControlLog {
-		h.t.lost.begun(after)
-	}
-}
-
-// fact takes a fact that no edge wrote.
-func (t *Tracer) fact(e *event.Event) {
-	if b := t.held.get(e.Run); b != nil {
-		b.Apply(e)
-	}
-	t.lost.fact(e)
-	t.n.lost.Set(float64(len(t.lost.m)))
 }
 
 // event takes the next event of a run.
@@ -250,9 +231,10 @@ func (t *Tracer) bury(o outgoing, reason error) error {
 func (t *Tracer) settleLost(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.lost.catchUp(ctx, t.o.Bus); err != nil {
+	if err := t.lost.look(ctx, t.o.Bus); err != nil {
 		return err
 	}
+	t.n.lost.Set(float64(len(t.lost.m)))
 	for _, r := range t.lost.due(t.o.now().Add(-t.o.LostFinal)) {
 		if !r.made {
 			if err := t.giveUp(ctx, r); err != nil {

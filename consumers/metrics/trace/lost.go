@@ -26,7 +26,7 @@ type lostRuns struct {
 	file    string
 	through time.Time // runs lost up to then are settled
 	saved   time.Time
-	scan    bus.Place // what is to be looked up: the log up to here
+	seen    bus.Place // the log was looked through up to here
 }
 
 type lostRun struct {
@@ -74,25 +74,24 @@ func (l *lostRuns) save() error {
 	return nil
 }
 
-// begun notes that the log of facts is given from behind a place.
-func (l *lostRuns) begun(after bus.Place) {
-	if after.Seq > l.scan.Seq {
-		l.scan = after
+// look goes through what the log of facts has had since the last time. It does not
+// depend on what the consumer was given: another instance may have taken over from it, or
+// it from another.
+func (l *lostRuns) look(ctx context.Context, b *bus.Bus) error {
+	head, err := b.HeadLog(ctx, bus.ControlLog)
+	if err != nil {
+		return fmt.Errorf("look for lost runs: %w", err)
 	}
-}
-
-// catchUp looks up the lost runs of before that place.
-func (l *lostRuns) catchUp(ctx context.Context, b *bus.Bus) error {
-	if l.scan.Seq == 0 {
-		return nil
+	if head < l.seen.Seq { // the log is another one
+		l.seen = bus.Place{}
 	}
-	for e, err := range b.ReadLog(ctx, bus.ControlLog, bus.Place{}, l.scan, "", "") {
+	for e, err := range b.ReadLog(ctx, bus.ControlLog, l.seen, bus.Place{Seq: head}, "", "") {
 		if err != nil {
 			return fmt.Errorf("look for lost runs: %w", err)
 		}
 		l.fact(e.Event)
 	}
-	l.scan = bus.Place{}
+	l.seen = bus.Place{Seq: head}
 	return nil
 }
 

@@ -49,7 +49,8 @@ type Options struct {
 	LostFinal time.Duration
 	Log       *slog.Logger
 
-	now func() time.Time // for tests
+	now   func() time.Time // for tests
+	every time.Duration    // commits; for tests
 }
 
 // Commits: a request to the collector each, where there is anything to tell.
@@ -109,7 +110,7 @@ func New(o Options) (*Tracer, error) {
 	var err error
 	t.consumer, err = consume.New(consume.Config{
 		Name: Name, Bus: o.Bus, Logs: consume.Logs(o.Partitions), Dir: o.Dir,
-		Every: commitEvery, Events: commitEvents, Bytes: commitBytes, Log: o.Log,
+		Every: cmp.Or(o.every, commitEvery), Events: commitEvents, Bytes: commitBytes, Log: o.Log,
 	}, handler{t})
 	if err != nil {
 		return nil, fmt.Errorf("traces: %w", err)
