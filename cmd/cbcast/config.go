@@ -13,6 +13,7 @@ import (
 
 	"github.com/caarlos0/env/v11"
 
+	"github.com/cbcast/cbcast/consumers/archive"
 	"github.com/cbcast/cbcast/consumers/metrics"
 	"github.com/cbcast/cbcast/consumers/notify"
 	"github.com/cbcast/cbcast/ingest"
@@ -36,6 +37,9 @@ type config struct {
 
 	// PublicURL is where people find the relay's pages: links of notices lead there.
 	PublicURL string `env:"PUBLIC_URL"`
+
+	// Archive says where the archive is; without a destination there is none.
+	Archive archive.Config `envPrefix:"ARCHIVE_"`
 
 	// RelaySecret, or what RelaySecretFile holds, is what relays sign with. Those
 	// that stand for one another share it; "" follows from the local token.

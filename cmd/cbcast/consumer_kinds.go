@@ -1,4 +1,6 @@
 package main
 
 // consumerKinds are the programs that there are, in the order in which up starts them.
-func consumerKinds() []consumerKind { return []consumerKind{metricsKind(), notifyKind()} }
+func consumerKinds() []consumerKind {
+	return []consumerKind{metricsKind(), notifyKind(), archiveKind()}
+}

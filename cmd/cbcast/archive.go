@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cbcast/cbcast/consumers/archive"
+	"github.com/cbcast/cbcast/internal/segment"
+)
+
+// archiveKind is how cbcast starts the archive.
+func archiveKind() consumerKind {
+	return consumerKind{
+		name:   "archive",
+		addr:   func(c *config) string { return c.Archive.Addr },
+		wanted: func(c *config) bool { return c.Archive.Dest != "" },
+		open: func(_ context.Context, a *app, e consumerEnv) (consumer, error) {
+			return archive.New(archive.Options{
+				Config: a.cfg.Archive, Bus: e.bus, Partitions: a.partitions(), Dir: e.dir, Log: e.log,
+			})
+		},
+	}
+}
+
+// archiveDir is the archive's state directory.
+func (a *app) archiveDir() string { return filepath.Join(a.cfg.StateDir, "archive") }
+
+func newArchive(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "archive",
+		Short: "Keep every event, fact and command in an archive that can be proven",
+		Long: `archive reads everything on the bus and keeps it in CBCAST_ARCHIVE_DEST, a directory or
+s3://bucket/prefix: each message with its headers and exact bytes, sealed in segments
+whose chain is signed. It works until it is stopped; a second one stands by. cbcast up
+runs it, too, where CBCAST_ARCHIVE_DEST is set. The commands below it read, prove and
+look after an archive; those that only read need no bus. See docs/archive.md.`,
+		Example: `  CBCAST_ARCHIVE_DEST=/srv/archive cbcast archive
+  cbcast archive ls --since 24h --actor alice
+  cbcast archive verify --public-key archive.pub.pem --heads /mnt/elsewhere/heads.ndjson
+  cbcast archive cat RUN > session.ndjson`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return a.runConsumer(c.Context(), archiveKind()) },
+	}
+	c.PersistentFlags().StringVar(&a.cfg.Archive.Dest, "dest", a.cfg.Archive.Dest, "the archive: a directory, or s3://bucket/prefix")
+	c.PersistentFlags().StringVar(&a.cfg.Archive.Keys, "keys", a.cfg.Archive.Keys, "where the keys of its runs are, if not there")
+	c.AddCommand(newArchiveKeygen(a), newArchiveRotate(a), newArchiveLs(a), newArchiveShow(a), newArchiveVerify(a),
+		newArchiveCat(a), newArchiveExport(a), newArchiveErase(a), newArchiveHold(a), newArchiveRetention(a), newArchiveDead(a))
+	return c
+}
+
+// openArchive opens an archive to read.
+func (a *app) openArchive() (archive.Place, error) {
+	if err := a.cfg.Archive.Check(); err != nil {
+		return archive.Place{}, &exitError{exitUsage, err}
+	}
+	return a.cfg.Archive.Open()
+}
+
+// writeArchive opens an archive to state something. The signing key is needed.
+func (a *app) writeArchive(ctx context.Context, fn func(archive.Place, *segment.Archive) error) error {
+	if err := a.cfg.Archive.Check(); err != nil {
+		return &exitError{exitUsage, err}
+	}
+	return archive.Write(ctx, &a.cfg.Archive, a.archiveDir(), fn)
+}
+
+// copyHead sends what was stated to the second place of heads.
+func (a *app) copyHead(ctx context.Context, h *segment.Head) {
+	if err := a.cfg.Archive.CopyHead(ctx, h); err != nil {
+		fmt.Fprintln(a.io.err, "cbcast: the head is not copied yet; the archive will do it:", err)
+	}
+}
+
+// me is who uses this machine.
+func me() string {
+	name := "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if host, err := os.Hostname(); err == nil {
+		name += "@" + host
+	}
+	return name
+}
+
+// foundRun is a run of the archive, by its whole id.
+func (a *app) foundRun(ctx context.Context, p archive.Place, tenant, run string) (*segment.RunInfo, error) {
+	info, err := p.Reader().Run(ctx, tenant, run)
+	if errors.Is(err, segment.ErrNotFound) {
+		return nil, fmt.Errorf("run %s is not in the archive %s; cbcast archive ls lists those that are", printable(run), a.cfg.Archive.Dest)
+	}
+	return info, err
+}
+
+// past reads a time that lies behind: a duration before now, a date, or a time.
+func past(s string, now time.Time) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(s); err == nil {
+		return now.Add(-d), nil
+	}
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02"} {
+		if t, err := time.Parse(layout, s); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("%q is no time: want one before now (24h), a day of UTC (2026-03-01) or RFC 3339", s)
+}

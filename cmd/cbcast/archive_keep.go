@@ -1,0 +1,292 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/cbcast/cbcast/consumers/archive"
+	"github.com/cbcast/cbcast/internal/consume"
+	"github.com/cbcast/cbcast/internal/segment"
+)
+
+func newArchiveErase(a *app) *cobra.Command {
+	var tenant, why, by string
+	c := &cobra.Command{
+		Use:   "erase RUN",
+		Short: "Destroy the keys of a run, so that nobody reads it any more",
+		Long: `erase destroys the keys of one run in every segment. Its bytes stay, so the chain still
+verifies, but nothing opens them. That it happened, who did it and why is in the chain
+for ever. A legal hold forbids it. Copies outside of the archive are not reached: it says
+until when there may be some.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.archiveErase(c.Context(), tenant, args[0], by, why)
+		},
+	}
+	c.Flags().StringVar(&tenant, "tenant", "", "its tenant, where several may have the run")
+	c.Flags().StringVar(&why, "reason", "", "why, for the record; no personal data")
+	c.Flags().StringVar(&by, "by", me(), "who does it, for the record")
+	_ = c.MarkFlagRequired("reason")
+	return c
+}
+
+func (a *app) archiveErase(ctx context.Context, tenant, run, by, why string) error {
+	return a.writeArchive(ctx, func(p archive.Place, ar *segment.Archive) error {
+		info, err := a.foundRun(ctx, p, tenant, run)
+		if err != nil {
+			return err
+		}
+		h, err := archive.Erase(ctx, p, ar, info.Tenant, info.Run, by, why)
+		if errors.Is(err, segment.ErrHeld) {
+			return fmt.Errorf("%w; cbcast archive hold ls --tenant %s shows which", err, printable(info.Tenant))
+		}
+		if err != nil {
+			return err
+		}
+		a.copyHead(ctx, h)
+		fmt.Fprintf(a.io.out, "erased: run %s of tenant %s, %d records in %d segments", printable(info.Run), printable(info.Tenant),
+			info.Records, len(info.Segments))
+		if h != nil {
+			fmt.Fprintf(a.io.out, " (head %d)", h.Number)
+		}
+		fmt.Fprintf(a.io.out, "\n%s", a.copiesOf(info))
+		return nil
+	})
+}
+
+// copiesOf says where copies of a run may be, and until when.
+func (a *app) copiesOf(info *segment.RunInfo) string {
+	until := info.Last.Add(a.cfg.MaxAge)
+	var b strings.Builder
+	if until.After(time.Now()) {
+		fmt.Fprintf(&b, "still on the bus until %s (its last message was stored %s, streams keep %v: CBCAST_MAX_AGE)\n",
+			utc(until), utc(info.Last), a.cfg.MaxAge)
+	} else {
+		fmt.Fprintf(&b, "no longer on the bus since %s, if its streams keep %v (CBCAST_MAX_AGE)\n", utc(until), a.cfg.MaxAge)
+	}
+	fmt.Fprintf(&b, "still in the spool of the machine that ran it, until its run has ended and the bus has all of it and %v have passed; "+
+		"cbcast flush there ships and sweeps\n", 2*a.syncInterval())
+	fmt.Fprintf(&b, "copies that were made of the archive's keys (backups, old versions of %s) keep it readable\n", keysPlace(&a.cfg.Archive))
+	return b.String()
+}
+
+func keysPlace(c *archive.Config) string {
+	if c.Keys != "" {
+		return c.Keys
+	}
+	return c.Dest
+}
+
+func newArchiveHold(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "hold",
+		Short: "Legal holds: what is under one is neither erased nor deleted",
+		Args:  cobra.NoArgs,
+		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(a.holdAdd(), a.holdRm(), a.holdLs())
+	return c
+}
+
+func (a *app) holdAdd() *cobra.Command {
+	var tenant, id, why, by string
+	c := &cobra.Command{
+		Use:   "add [RUN]",
+		Short: "Hold a run, or without one everything of a tenant",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			run := ""
+			if len(args) == 1 {
+				run = args[0]
+			} else if tenant == "" {
+				return &exitError{exitUsage, errors.New("name a run, or a tenant with --tenant")}
+			}
+			if id == "" {
+				id = uuid.NewString()
+			}
+			return a.writeArchive(c.Context(), func(p archive.Place, ar *segment.Archive) error {
+				if run != "" {
+					info, err := a.foundRun(c.Context(), p, tenant, run)
+					if err != nil {
+						return err
+					}
+					tenant = info.Tenant
+				}
+				h, err := ar.Hold(c.Context(), tenant, run, id, by, why)
+				if err != nil {
+					return err
+				}
+				a.copyHead(c.Context(), h)
+				fmt.Fprintf(a.io.out, "hold %s\n", id)
+				return nil
+			})
+		},
+	}
+	c.Flags().StringVar(&tenant, "tenant", "", "the tenant")
+	c.Flags().StringVar(&id, "id", "", "the hold's name (default: a new one)")
+	c.Flags().StringVar(&why, "reason", "", "why, for the record")
+	c.Flags().StringVar(&by, "by", me(), "who does it, for the record")
+	_ = c.MarkFlagRequired("reason")
+	return c
+}
+
+func (a *app) holdRm() *cobra.Command {
+	var tenant, why, by string
+	c := &cobra.Command{
+		Use:   "rm HOLD",
+		Short: "End a hold",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.writeArchive(c.Context(), func(p archive.Place, ar *segment.Archive) error {
+				holds, err := archive.Holds(c.Context(), p, tenant)
+				if err != nil {
+					return err
+				}
+				for _, o := range holds {
+					if o.ID != args[0] {
+						continue
+					}
+					h, err := ar.Release(c.Context(), o.Tenant, o.ID, by, why)
+					if err != nil {
+						return err
+					}
+					a.copyHead(c.Context(), h)
+					return nil
+				}
+				return fmt.Errorf("there is no hold %s; cbcast archive hold ls lists them", printable(args[0]))
+			})
+		},
+	}
+	c.Flags().StringVar(&tenant, "tenant", "", "its tenant, where several may have the name")
+	c.Flags().StringVar(&why, "reason", "", "why, for the record")
+	c.Flags().StringVar(&by, "by", me(), "who does it, for the record")
+	_ = c.MarkFlagRequired("reason")
+	return c
+}
+
+func (a *app) holdLs() *cobra.Command {
+	var tenant string
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "ls",
+		Short: "List the holds that stand",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			p, err := a.openArchive()
+			if err != nil {
+				return err
+			}
+			holds, err := archive.Holds(c.Context(), p, tenant)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(a.io.out, holds)
+			}
+			return printHolds(a.io.out, holds)
+		},
+	}
+	c.Flags().StringVar(&tenant, "tenant", "", "only of this tenant")
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
+	return c
+}
+
+func printHolds(w io.Writer, holds []archive.Hold) error {
+	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(tw, "HOLD\tTENANT\tRUN\tSINCE\tBY\tREASON")
+	for _, o := range holds {
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", printable(o.ID), dash(o.Tenant), dash(o.Run), utc(o.Time), printable(o.By), printable(o.Why))
+	}
+	return tw.Flush()
+}
+
+func newArchiveRetention(a *app) *cobra.Command {
+	var by string
+	c := &cobra.Command{
+		Use:   "retention",
+		Short: "Delete the segments whose time is over, as the archive does each hour",
+		Long: `retention deletes segments whose last message is older than CBCAST_ARCHIVE_RETENTION says for
+their tenant, with the keys in them. What is under a legal hold stays. That they were
+deleted is in the chain, so verify does not miss them.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if a.cfg.Archive.Retention == "" {
+				return &exitError{exitUsage, errors.New("CBCAST_ARCHIVE_RETENTION is not set: everything is kept; it may be TENANT=AGE,*=AGE")}
+			}
+			return a.writeArchive(c.Context(), func(p archive.Place, ar *segment.Archive) error {
+				done, err := archive.Retain(c.Context(), &a.cfg.Archive, p, ar, by)
+				for _, r := range done {
+					for _, h := range r.Heads {
+						a.copyHead(c.Context(), h)
+					}
+					fmt.Fprintf(a.io.out, "tenant %s: %d segments deleted, all before %s\n", printable(r.Tenant), r.Segments, utc(r.Before))
+				}
+				return err
+			})
+		},
+	}
+	c.Flags().StringVar(&by, "by", me(), "who does it, for the record")
+	return c
+}
+
+func newArchiveDead(a *app) *cobra.Command {
+	var asJSON bool
+	var rm bool
+	c := &cobra.Command{
+		Use:   "dead [LETTER]",
+		Short: "List what could not be archived, or print one with its message",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			letters := consume.OpenLetters(a.archiveDir())
+			switch {
+			case len(args) == 0 && rm:
+				return &exitError{exitUsage, errors.New("name the letter to remove")}
+			case len(args) == 0:
+				return a.listDead(letters, asJSON)
+			case rm:
+				return letters.Remove(args[0])
+			}
+			d, err := letters.Read(args[0])
+			if err != nil {
+				return err
+			}
+			enc := json.NewEncoder(a.io.out)
+			enc.SetIndent("", "  ")
+			return enc.Encode(d)
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
+	c.Flags().BoolVar(&rm, "rm", false, "remove the letter")
+	return c
+}
+
+func (a *app) listDead(letters *consume.Letters, asJSON bool) error {
+	ids, err := letters.IDs()
+	if err != nil {
+		return err
+	}
+	enc := json.NewEncoder(a.io.out)
+	for _, id := range ids {
+		d, err := letters.Read(id)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			if err := enc.Encode(d); err != nil {
+				return err
+			}
+			continue
+		}
+		fmt.Fprintf(a.io.out, "%s  run %s  %s\n", id, dash(d.Run), printable(d.Reason))
+	}
+	return nil
+}

@@ -1,0 +1,283 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/cbcast/cbcast/internal/bus"
+	"github.com/cbcast/cbcast/internal/consume"
+	"github.com/cbcast/cbcast/internal/segment"
+)
+
+// A keeper is the handler of one session: from one opening of the archive to the next.
+// It never takes an entry after one that it left out, since what a head says of a log
+// is that everything up to a place is there. Where an entry cannot be appended because
+// the disk is full or the store is away, Handle waits. Where that does not pass, or
+// after a panic, the session ends: nothing that is not sealed was acked, and the next
+// session begins with the archive opened anew.
+type keeper struct {
+	s      *Service
+	ar     *segment.Archive
+	end    context.CancelCauseFunc // of the session
+	broken error                   // why it is over
+	failed int                     // tries in a row that failed
+
+	notes map[open]map[string]*Note // by run, of what is not sealed
+	old   map[string]bool           // uids of segments of an earlier session: what was in them is not in notes
+	lags  map[bus.Log]*lag
+
+	heads []*segment.Head // sealed, not looked after yet
+	pages map[*segment.Head]*page
+}
+
+// An open is where records go: the archive has an open segment for each tenant and day.
+type open struct{ tenant, day string }
+
+var errSession = errors.New("the archive is opened anew")
+
+// Bounds of waiting in place.
+const (
+	firstWait = 200 * time.Millisecond
+	lastWait  = 5 * time.Second
+	// maxFailures in a row end a session: what a failed fsync leaves, say, needs the
+	// archive to be opened anew, and an instance that stands by may have a better way.
+	maxFailures = 8
+)
+
+func newKeeper(s *Service, ar *segment.Archive, end context.CancelCauseFunc) *keeper {
+	k := &keeper{
+		s: s, ar: ar, end: end, notes: map[open]map[string]*Note{}, old: map[string]bool{},
+		lags: map[bus.Log]*lag{}, pages: map[*segment.Head]*page{},
+	}
+	for _, r := range ar.Recovered() {
+		k.old[r.UID] = true
+	}
+	return k
+}
+
+// stop ends the session.
+func (k *keeper) stop(err error) error {
+	if k.broken == nil {
+		k.broken = err
+		k.end(err)
+	}
+	return fmt.Errorf("%w: %w: %w", consume.ErrAgain, errSession, k.broken)
+}
+
+// Handle appends an entry to the archive.
+func (k *keeper) Handle(ctx context.Context, e *consume.Entry) (err error) {
+	if k.broken != nil {
+		return k.stop(k.broken)
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			err = k.stop(k.s.panicked(e, v))
+		}
+	}()
+	if reason := k.s.poison(e); reason != nil {
+		return k.bury(e, reason, maxFaults)
+	}
+	r := segment.NewRecord(segment.Log(e.Log), e.Event, e.Raw.Subject, e.Raw.Header, e.Raw.Data, e.At.Seq, e.At.Time)
+	for {
+		added, err := k.append(ctx, e, r)
+		switch {
+		case err == nil:
+			k.taken(e, r, added)
+			return nil
+		case errors.Is(err, segment.ErrRecord):
+			return k.bury(e, err, 1)
+		case errors.Is(err, segment.ErrFull):
+			err = k.seal(ctx, k.s.o.SealAge/2)
+			if err == nil && k.ar.Stats().Open >= k.s.o.OpenSegments {
+				err = k.seal(ctx, 0)
+			}
+		}
+		if err != nil {
+			if err := k.wait(ctx, err); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (k *keeper) append(ctx context.Context, e *consume.Entry, r *segment.Record) (segment.Added, error) {
+	if k.s.o.before != nil {
+		if err := k.s.o.before(e); err != nil {
+			return 0, err
+		}
+	}
+	return k.ar.Append(ctx, r)
+}
+
+// wait waits a little after a failure. It returns an error when the session is over.
+func (k *keeper) wait(ctx context.Context, err error) error {
+	if k.fail(err) {
+		return k.stop(err)
+	}
+	k.s.o.Log.Warn("nothing more is archived for now", "error", err)
+	t := time.NewTimer(min(firstWait<<(k.failed-1), lastWait))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return k.stop(context.Cause(ctx))
+	}
+}
+
+// fail takes note of a failure and reports whether it is not to be waited out here.
+func (k *keeper) fail(err error) (over bool) {
+	k.s.stalled(err)
+	k.failed++
+	return k.failed >= maxFailures || errors.Is(err, segment.ErrRolledBack) || errors.Is(err, segment.ErrAnother) ||
+		errors.Is(err, segment.ErrSigner) || errors.Is(err, fs.ErrClosed)
+}
+
+// bury makes a dead letter of an entry that the archive cannot take. It is not left to
+// the consumer, which would take the entries behind it first.
+func (k *keeper) bury(e *consume.Entry, reason error, tries int) error {
+	if err := k.s.Dead().Bury(Name, e, reason, tries); err != nil {
+		return k.stop(err)
+	}
+	k.s.m.buried.Inc()
+	k.s.o.Log.Error("message not archived: it is a dead letter", "log", e.Log, "stream_seq", e.At.Seq, "error", reason)
+	return nil
+}
+
+// taken notes what was appended.
+func (k *keeper) taken(e *consume.Entry, r *segment.Record, added segment.Added) {
+	k.failed = 0
+	l := k.lags[e.Log]
+	if l == nil {
+		l = &lag{}
+		k.lags[e.Log] = l
+	}
+	l.add(e.At)
+	if added != segment.New || e.Event == nil {
+		return
+	}
+	n := Note{Run: r.Run}
+	if n.add(e.Event); n.empty() {
+		return
+	}
+	at := open{r.Tenant, segment.Day(r.Stored)}
+	runs := k.notes[at]
+	if runs == nil {
+		runs = map[string]*Note{}
+		k.notes[at] = runs
+	}
+	if have := runs[r.Run]; have != nil {
+		have.merge(&n)
+	} else {
+		runs[r.Run] = &n
+	}
+}
+
+// Rebuilt forgets what is known by places.
+func (k *keeper) Rebuilt(l bus.Log, after bus.Place) {
+	delete(k.lags, l)
+	k.s.o.Log.Warn("log was made anew: what it gives again is known by the runs' own numbers", "log", l, "after", after.Seq)
+}
+
+// Commit seals what has to be, and says up to where everything is sealed.
+func (k *keeper) Commit(ctx context.Context, pressed bool) (upTo map[bus.Log]bus.Place, err error) {
+	if k.broken != nil {
+		return nil, k.stop(k.broken)
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			err = k.stop(k.s.panicked(nil, v))
+		}
+	}()
+	age := k.s.o.SealAge
+	if pressed { // what holds the bus up: the older half
+		if o := k.ar.Stats().Oldest; !o.IsZero() {
+			age = min(age, time.Since(o)/2)
+		}
+	}
+	if err := k.seal(ctx, age); err != nil {
+		if k.fail(err) {
+			return nil, k.stop(err)
+		}
+		return nil, err
+	}
+	k.failed = 0
+	k.s.goesOn()
+	if k.s.o.committed != nil {
+		defer k.s.o.committed()
+	}
+	return k.upTo(), nil
+}
+
+// upTo is up to where the bus may forget.
+func (k *keeper) upTo() map[bus.Log]bus.Place {
+	out := map[bus.Log]bus.Place{}
+	for l, p := range k.ar.Through() {
+		out[bus.Log(l)] = bus.Place(p)
+	}
+	oldest := time.Time{}
+	for log, l := range k.lags {
+		if t := l.sealed(out[log]); !t.IsZero() && (oldest.IsZero() || t.Before(oldest)) {
+			oldest = t
+		}
+	}
+	k.s.sealedUpTo(oldest)
+	return out
+}
+
+// seal seals what is due and sees to what follows from new heads.
+func (k *keeper) seal(ctx context.Context, age time.Duration) error {
+	if err := k.s.copies.room(); err != nil {
+		return err
+	}
+	begin := time.Now()
+	heads, err := k.ar.Seal(ctx, age)
+	if len(heads) > 0 {
+		k.s.m.sealed(heads, time.Since(begin))
+	}
+	for _, h := range heads {
+		k.heads = append(k.heads, h)
+		if h.Segment != nil {
+			k.pages[h] = k.page(h)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return k.follow(ctx)
+}
+
+// page is what the catalogue says of a new segment, nil where that has to be read from
+// its records.
+func (k *keeper) page(h *segment.Head) *page {
+	at := open{h.Tenant, h.Segment.Day}
+	notes := k.notes[at]
+	delete(k.notes, at)
+	if k.old[h.Segment.UID] {
+		delete(k.old, h.Segment.UID)
+		return nil
+	}
+	p := &page{Tenant: h.Tenant, Number: h.Number}
+	for _, n := range notes {
+		p.Notes = append(p.Notes, *n)
+	}
+	return p
+}
+
+// follow puts new heads into the catalogue and hands them to the copier.
+func (k *keeper) follow(ctx context.Context) error {
+	if len(k.heads) == 0 {
+		return nil
+	}
+	for _, h := range k.heads {
+		if err := k.s.upTo(ctx, h, k.pages[h]); err != nil {
+			return err
+		}
+	}
+	k.heads = k.heads[:0]
+	clear(k.pages)
+	return k.s.known.save()
+}
