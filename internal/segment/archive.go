@@ -241,6 +241,9 @@ func (a *Archive) tenant(ctx context.Context, name string) (*tenant, error) {
 		}
 		t.foreign = false
 	}
+	if err := a.dropCovered(t); err != nil {
+		return nil, err
+	}
 	maps.Copy(t.sealed, t.through)
 	a.tenants[name] = t
 	return t, nil
@@ -278,6 +281,25 @@ func (a *Archive) drop(t *tenant) error {
 					a.release(b)
 				}
 			}
+		}
+		errs = append(errs, a.remove(s))
+	}
+	a.segs = kept
+	return errors.Join(errs...)
+}
+
+// dropCovered forgets the segments of which the chain has everything: a crash came behind the head.
+func (a *Archive) dropCovered(t *tenant) error {
+	var kept []*open
+	var errs []error
+	for _, s := range a.segs {
+		covered := s.tenant == t.tenant
+		for log, p := range s.upTo {
+			covered = covered && t.through[log.String()].has(p.Seq, p.Time)
+		}
+		if !covered {
+			kept = append(kept, s)
+			continue
 		}
 		errs = append(errs, a.remove(s))
 	}

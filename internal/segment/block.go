@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"sync"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -102,45 +103,38 @@ func parseFacts(b []byte) (i blockInfo, err error) {
 	return i, nil
 }
 
+// The codecs of all archives of the process; both may be used concurrently. The level is the
+// fastest: the frames of agents are JSON that repeats itself, of which it takes nine tenths
+// away; the next level takes twice the time for a hundredth more.
+var (
+	encoder = sync.OnceValues(func() (*zstd.Encoder, error) {
+		return zstd.NewWriter(nil, zstd.WithEncoderConcurrency(2), zstd.WithEncoderCRC(false),
+			zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(1<<20))
+	})
+	decoder = sync.OnceValues(func() (*zstd.Decoder, error) {
+		return zstd.NewReader(nil, zstd.WithDecoderConcurrency(2), zstd.WithDecoderMaxMemory(maxFrame),
+			zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxWindow(8<<20))
+	})
+)
+
 // A coder makes blocks and opens them. It is not safe for concurrent use.
 type coder struct {
-	enc   *zstd.Encoder
-	dec   *zstd.Decoder
 	plain []byte // compressed, not yet encrypted
 	out   []byte
 }
 
-// encoder compresses from now on. The level is the fastest: the frames of agents are
-// JSON that repeats itself, of which it takes nine tenths away; the next level
-// takes twice the time for two hundredths more.
-func (c *coder) encoder() (*zstd.Encoder, error) {
-	if c.enc == nil {
-		enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false),
-			zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(1<<20))
-		if err != nil {
-			return nil, err
-		}
-		c.enc = enc
-	}
-	return c.enc, nil
-}
-
 // unpack decompresses at most raw bytes, and it must be exactly so many.
 func (c *coder) unpack(b []byte, raw int) ([]byte, error) {
-	if c.dec == nil {
-		dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxFrame),
-			zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxWindow(8<<20))
-		if err != nil {
-			return nil, err
-		}
-		c.dec = dec
+	dec, err := decoder()
+	if err != nil {
+		return nil, err
 	}
 	// What is said of the size is believed for the first mebibyte. More is there only
 	// for compressed bytes that can hold so much, which one byte can of 32 KiB.
 	if raw > 1<<20 && raw/(1<<15) > len(b) {
 		return nil, fmt.Errorf("%w: %d bytes out of %d", errDamaged, raw, len(b))
 	}
-	out, err := c.dec.DecodeAll(b, make([]byte, 0, raw))
+	out, err := dec.DecodeAll(b, make([]byte, 0, raw))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errDamaged, err)
 	}
@@ -160,7 +154,7 @@ func newGCM(key *[32]byte) (cipher.AEAD, error) {
 
 // pack makes a block's frame of records. It is good until the next call.
 func (c *coder) pack(i *blockInfo, records []byte, uid *[16]byte, key *[32]byte, nonce [12]byte) ([]byte, error) {
-	enc, err := c.encoder()
+	enc, err := encoder()
 	if err != nil {
 		return nil, err
 	}

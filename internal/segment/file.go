@@ -131,7 +131,7 @@ func (d *directory) encode(c *coder) ([]byte, error) {
 	if len(raw) > maxDirectory {
 		return nil, fmt.Errorf("directory of %d bytes", len(raw))
 	}
-	enc, err := c.encoder()
+	enc, err := encoder()
 	if err != nil {
 		return nil, err
 	}

@@ -75,15 +75,24 @@ type Statement struct {
 	Run      string        `json:"run,omitempty"`
 	Hold     string        `json:"hold,omitempty"`
 	Segments []uint64      `json:"segments,omitempty"` // numbers of heads
+	Ends     []End         `json:"ends,omitempty"`     // of the runs in Segments that go on in others
+	More     bool          `json:"more,omitempty"`     // there were more of these runs than a head can name
 	FirstSeq uint64        `json:"first_seq,omitempty"`
 	LastSeq  uint64        `json:"last_seq,omitempty"`
+}
+
+// An End is the last event of a run in segments that were deleted.
+type End struct {
+	Run string `json:"run"`
+	Seq uint64 `json:"seq"`
 }
 
 // Bounds of what is parsed.
 const (
 	maxHead     = 1 << 20
 	maxID       = 4096
-	maxSegments = 10000 // a statement
+	maxSegments = 10000     // a statement
+	maxEnds     = 256 << 10 // bytes, in a statement
 )
 
 // ErrHead is returned for what is no head.

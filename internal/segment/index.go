@@ -159,7 +159,7 @@ func (x *idxWriter) frame(kind byte, raw []byte) (int64, error) {
 	if len(raw) > maxIdxRaw {
 		return 0, fmt.Errorf("part of an index of %d bytes", len(raw))
 	}
-	enc, err := x.c.encoder()
+	enc, err := encoder()
 	if err != nil {
 		return 0, err
 	}

@@ -92,7 +92,11 @@ func (a *Archive) Retain(ctx context.Context, tenant string, before time.Time, b
 	if len(gone) == 0 {
 		return nil, nil //nolint:nilnil // there was nothing to state
 	}
-	head, err := a.state(ctx, t, &Statement{Kind: Retained, By: by, Why: why, Segments: gone})
+	st := &Statement{Kind: Retained, By: by, Why: why, Segments: gone}
+	if err := a.ends(ctx, v, st); err != nil {
+		return nil, fmt.Errorf("retain: %w", err)
+	}
+	head, err := a.state(ctx, t, st)
 	if err != nil {
 		return nil, fmt.Errorf("retain: %w", err)
 	}
@@ -105,6 +109,39 @@ func (a *Archive) Retain(ctx context.Context, tenant string, before time.Time, b
 		return head, ErrTooMany
 	}
 	return head, nil
+}
+
+// ends notes where the runs were that go on in segments that stay: what is missing of them
+// then is no hole that somebody made.
+func (a *Archive) ends(ctx context.Context, v *view, st *Statement) error {
+	var end End
+	size, goesOn := 0, false
+	flush := func() {
+		if end.Seq == 0 || !goesOn {
+			return
+		}
+		if size += len(end.Run) + 32; size > maxEnds {
+			st.More = true
+			return
+		}
+		st.Ends = append(st.Ends, end)
+	}
+	for e, err := range a.reader.merged(ctx, v) {
+		if err != nil {
+			return err
+		}
+		if e.run != end.Run {
+			flush()
+			end, goesOn = End{Run: e.run}, false
+		}
+		if _, gone := slices.BinarySearch(st.Segments, e.number); gone {
+			end.Seq = max(end.Seq, e.lastSeq)
+		} else if v.goneHead(e.number) == 0 && end.Seq > 0 {
+			goesOn = true
+		}
+	}
+	flush()
+	return nil
 }
 
 // delete removes a segment's objects, the keys first: what they open is gone then.

@@ -189,7 +189,13 @@ var tampers = []tamper{
 	{what: "segments deleted by retention", deep: true, do: func(s *scene) {
 		s.must(s.a.Retain(s.Context(), "acme", s.heads[1].Segment.Last.Add(time.Millisecond), "archive", "older than 30 days"))
 	}},
-	{what: "the same, and a segment put back", do: func(s *scene) {
+	{what: "the same, and events left out that were not deleted", do: func(s *scene) {
+		s.must(s.a.Retain(s.Context(), "acme", s.heads[1].Segment.Last.Add(time.Millisecond), "archive", "older than 30 days"))
+		s.next("acme", "late")
+		s.put(s.next("acme", "late"))
+		s.seal()
+	}},
+	{what: "segments deleted by retention, and a segment put back", do: func(s *scene) {
 		name := s.name(1)
 		old := s.store.m[name]
 		s.must(s.a.Retain(s.Context(), "acme", s.heads[1].Segment.Last.Add(time.Millisecond), "archive", "older than 30 days"))

@@ -205,9 +205,10 @@ type verifyChain struct {
 	missing []*Statement
 	uids    map[string]uint64 // number by uid
 	runs    map[sum]position
-	recent  []runEntry      // of the segments since the last index
-	skip    map[uint64]bool // segments that are not as they were
-	deleted bool            // a segment before was deleted by retention
+	recent  []runEntry        // of the segments since the last index
+	skip    map[uint64]bool   // segments that are not as they were
+	ends    map[string]uint64 // by run, the last event in deleted segments
+	more    bool              // ends does not have all
 }
 
 // chains lists the store.
@@ -218,7 +219,7 @@ func (v *verifier) chains(ctx context.Context) ([]*verifyChain, error) {
 		if c == nil {
 			c = &verifyChain{
 				verifier: v, token: token, segments: map[string]int64{}, indexes: map[string]bool{}, chain: map[uint64]*Head{},
-				gone: map[uint64]uint64{}, erased: map[string]uint64{}, skip: map[uint64]bool{}, uids: map[string]uint64{}, runs: map[sum]position{},
+				gone: map[uint64]uint64{}, erased: map[string]uint64{}, skip: map[uint64]bool{}, ends: map[string]uint64{}, uids: map[string]uint64{}, runs: map[sum]position{},
 			}
 			byToken[token] = c
 		}
@@ -293,6 +294,18 @@ func (v *verifier) lost(chains []*verifyChain) error {
 func (c *verifyChain) bad(f Finding) {
 	f.Tenant, f.Bad = c.tenant, true
 	c.find(f)
+}
+
+// row adds one about a head; heads that follow each other and have the same are one finding.
+func (c *verifyChain) row(f Finding) {
+	if n := len(c.rep.Findings); n > 0 {
+		p := &c.rep.Findings[n-1]
+		if p.Code == f.Code && p.Tenant == c.tenant && p.Text == f.Text && p.Last+1 == f.First {
+			p.Last = f.Last
+			return
+		}
+	}
+	c.bad(f)
 }
 
 // note adds one that is not bad.

@@ -65,7 +65,7 @@ func (c *verifyChain) verifyHeads(ctx context.Context) error {
 	signer, next := -1, uint64(1)
 	for _, n := range c.heads {
 		if n > next {
-			c.bad(Finding{Code: HeadMissing, First: next, Last: n - 1, Text: fmt.Sprintf("heads %d to %d are missing", next, n-1)})
+			c.bad(Finding{Code: HeadMissing, First: next, Last: n - 1, Text: span("head", next, n-1) + " missing"})
 			before = nil
 		}
 		next = n + 1
@@ -129,7 +129,7 @@ func (c *verifyChain) order(a, b *Head) {
 func (c *verifyChain) signature(h *Head, signer int) int {
 	i := c.ring.find(h.Key)
 	if i < 0 {
-		c.bad(Finding{Code: SignerUnknown, Number: h.Number, Text: fmt.Sprintf("key %s is not one of the archive's", h.Key)})
+		c.row(Finding{Code: SignerUnknown, Number: h.Number, First: h.Number, Last: h.Number, Text: fmt.Sprintf("key %s is not one of the archive's", h.Key)})
 		return signer
 	}
 	if !h.SignedBy(c.ring.keys[i].Public()) {
@@ -146,12 +146,12 @@ func (c *verifyChain) signature(h *Head, signer int) int {
 // compare looks at the heads that were kept elsewhere.
 func (c *verifyChain) compare() {
 	var cut []uint64
-	for i, h := range c.o.Heads {
+	for _, h := range c.o.Heads {
 		if h.Tenant != c.tenant {
 			continue
 		}
 		if k := c.ring.find(h.Key); k < 0 || !h.SignedBy(c.ring.keys[k].Public()) {
-			c.bad(Finding{Code: HeadsBad, Number: h.Number, Text: fmt.Sprintf("head %d kept elsewhere (entry %d) is not signed by the archive", h.Number, i+1)})
+			c.row(Finding{Code: HeadsBad, Number: h.Number, First: h.Number, Last: h.Number, Text: "kept elsewhere, and not signed by the archive"})
 			continue
 		}
 		switch have := c.chain[h.Number]; {
@@ -209,6 +209,10 @@ func (c *verifyChain) statements() {
 			for _, m := range s.Segments {
 				c.gone[m] = n
 			}
+			for _, e := range s.Ends {
+				c.ends[e.Run] = max(c.ends[e.Run], e.Seq)
+			}
+			c.more = c.more || s.More
 		case Held:
 			holds[s.Hold] = s
 		case Released:
@@ -263,4 +267,12 @@ func (c *verifyChain) leftOver(_ context.Context, strays map[string][]string) {
 	for _, key := range c.stray {
 		c.note(Finding{Code: StrayObject, Object: key, Text: "nothing of an archive has such a name"})
 	}
+}
+
+// span says "event 7 is" or "events 7 to 9 are".
+func span(what string, first, last uint64) string {
+	if first == last {
+		return fmt.Sprintf("%s %d is", what, first)
+	}
+	return fmt.Sprintf("%ss %d to %d are", what, first, last)
 }

@@ -20,7 +20,6 @@ func (c *verifyChain) verifySegment(ctx context.Context, h *Head, strays map[str
 	}
 	o, err := c.o.Store.Open(ctx, s.Name)
 	if by := c.gone[h.Number]; by != 0 {
-		c.deleted = true
 		if err == nil {
 			o.Close()
 			c.note(Finding{Code: Unfinished, Number: h.Number, Object: s.Name, Text: fmt.Sprintf("head %d says it is deleted; it is still there", by)})
@@ -31,8 +30,9 @@ func (c *verifyChain) verifySegment(ctx context.Context, h *Head, strays map[str
 	}
 	if isNotExist(err) {
 		if keys := strays[s.UID]; len(keys) > 0 {
-			f.Code, f.Text = SegmentRenamed, "it is there as "+keys[0]
+			f.Code, f.Of, f.Text = SegmentRenamed, 0, "it is there as "+keys[0]
 			c.bad(f)
+			f.Of = s.Records
 			delete(strays, s.UID)
 			if o, err = c.o.Store.Open(ctx, keys[0]); err != nil {
 				return err
@@ -57,6 +57,8 @@ func (c *verifyChain) verifyFile(ctx context.Context, h *Head, o io.ReaderAt, si
 	switch {
 	case err != nil && !errors.Is(err, errDamaged):
 		return err
+	case err != nil && size < segHead+int64(len(c.tenant)):
+		f.Code, f.Text = SegmentTruncated, fmt.Sprintf("%d bytes of %d are there: no whole block", size, s.Bytes)
 	case err != nil:
 		f.Code, f.Text = SegmentDamaged, err.Error()
 	case head.tenant != c.tenant:
@@ -84,16 +86,16 @@ func (c *verifyChain) verifyFile(ctx context.Context, h *Head, o io.ReaderAt, si
 		// The directory is what was signed. It says which blocks are not.
 		blocks = c.badBlocks(file, w, f)
 		whole = len(blocks) == len(file.blocks)
+	case err == nil:
+		f.Code, f.Records, f.Text = SegmentChanged, w.records, "it is well formed, but not what the head says"
 	case size < s.Bytes:
 		f.Code, f.Offset, f.Records = SegmentTruncated, w.off, w.records
 		f.Text = fmt.Sprintf("%d bytes of %d are there; whole blocks up to %d hold %d records of %d", size, s.Bytes, w.off, w.records, s.Records)
-	case err != nil && w.err == nil:
+	case w.err == nil:
 		// All frames are good, the end is not.
 		f.Code, f.Offset, f.Records, f.Text = SegmentDamaged, w.off, w.records, err.Error()
-	case err != nil:
-		f.Code, f.Offset, f.Records, f.Text = SegmentDamaged, w.off, w.records, w.err.Error()
 	default:
-		f.Code, f.Records, f.Text = SegmentChanged, w.records, "it is well formed, but not what the head says"
+		f.Code, f.Offset, f.Records, f.Text = SegmentDamaged, w.off, w.records, w.err.Error()
 	}
 	if f.Code != "" {
 		c.bad(f)
@@ -207,7 +209,7 @@ func (c *verifyChain) follow(h *Head, e *entry) {
 	case at.next(first):
 	case !at.before(first):
 		f.Code, f.First, f.Last = Doubled, e.firstSeq, min(e.lastSeq, at.seq)
-		f.Text = fmt.Sprintf("events %d to %d are there twice", f.First, f.Last)
+		f.Text = span("event", f.First, f.Last) + " there twice"
 		c.bad(f)
 	default:
 		c.hole(f, at, first)
@@ -232,10 +234,10 @@ func (c *verifyChain) hole(f Finding, at, next position) {
 	if next.part.I > 1 {
 		f.Last = next.seq // its first parts
 	}
-	f.Text = fmt.Sprintf("events %d to %d are missing", f.First, f.Last)
-	if c.deleted {
+	f.Text = span("event", f.First, f.Last) + " missing"
+	if c.ends[f.Run] >= f.Last || c.more && at.seq == 0 {
 		f.Bad = false
-		f.Text += "; segments before were deleted by retention"
+		f.Text += "; retention deleted them"
 	}
 	c.explain(f)
 }
