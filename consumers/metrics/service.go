@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -46,6 +47,8 @@ type Metrics struct {
 	last   time.Time             // end of the last commit
 	took   time.Duration         // of the last commit
 
+	behind atomic.Bool // the counts are not loaded, or lack what fill says
+
 	consumer *consume.Consumer
 }
 
@@ -56,6 +59,7 @@ func New(o Options) (*Metrics, error) {
 		return nil, errors.New("metrics: no directory")
 	}
 	m := &Metrics{o: o, reg: prometheus.NewRegistry(), c: newTally(o), fill: map[bus.Log]bus.Place{}}
+	m.behind.Store(true)
 	var err error
 	m.consumer, err = consume.New(consume.Config{
 		Name: Name, Bus: o.Bus, Logs: consume.Logs(o.Partitions), Dir: o.Dir, Events: commitEvents, Bytes: commitBytes, Log: o.Log,
@@ -74,8 +78,15 @@ func New(o Options) (*Metrics, error) {
 // Describe and Collect are for [prometheus.Collector].
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) { m.c.Describe(ch) }
 
-// Collect gives all series as of one moment.
-func (m *Metrics) Collect(ch chan<- prometheus.Metric) { m.c.Collect(ch) }
+// Collect gives all series as of one moment. While another instance counts, and while what
+// that one counted is not counted here, there are none: their sudden rise would look like
+// as many new runs.
+func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
+	if m.behind.Load() || m.consumer.Status().Standby {
+		return
+	}
+	m.c.Collect(ch)
+}
 
 // Metrics are the counts of the runs, and how the counting does.
 func (m *Metrics) Metrics() health.Gatherer { return m.reg }
@@ -97,6 +108,7 @@ func (m *Metrics) Run(ctx context.Context) error {
 	if err := m.load(ctx); err != nil {
 		return err
 	}
+	m.behind.Store(false)
 	tctx, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { m.tick(tctx) }) // ends with tctx
@@ -207,6 +219,7 @@ func (m *Metrics) catchUp(ctx context.Context) error {
 		m.c.begun(log, to)
 		delete(m.fill, log)
 	}
+	m.behind.Store(false)
 	return nil
 }
 
@@ -248,6 +261,7 @@ func (h handler) Begun(log bus.Log, after bus.Place) {
 	defer h.m.serial.Unlock()
 	if after.Seq > h.m.c.places[log].Seq {
 		h.m.fill[log] = after
+		h.m.behind.Store(true)
 	} else {
 		h.m.c.begun(log, after)
 	}
@@ -257,5 +271,6 @@ func (h handler) Rebuilt(log bus.Log, after bus.Place) {
 	h.m.serial.Lock()
 	defer h.m.serial.Unlock()
 	delete(h.m.fill, log)
+	h.m.behind.Store(len(h.m.fill) > 0)
 	h.m.c.rebuilt(log, after)
 }

@@ -306,3 +306,51 @@ func TestOneProcessADirectory(t *testing.T) {
 		t.Errorf("error %v, want %v", err, consume.ErrDirUsed)
 	}
 }
+
+// A stand-by shows nothing of the runs: its counts are old, and would be added to those of
+// the instance that counts.
+func TestStandbyShowsNothing(t *testing.T) {
+	w := newWorld(t)
+	w.fill(0, 40)
+	a, stopA := w.start(t.TempDir())
+	w.caughtUp(a)
+	b, _ := w.start(t.TempDir())
+	w.await("a stand-by", func() bool { return b.consumer.Status().Standby })
+	if families(t, b)[prefix+mStarted.name] {
+		t.Error("the stand-by shows counts")
+	}
+	if !families(t, a)[prefix+mStarted.name] {
+		t.Error("the instance that counts shows none")
+	}
+	w.fill(1, 40)
+	w.caughtUp(a)
+	stopA()
+	w.await("the take-over", func() bool { return !b.consumer.Status().Standby && b.Ready() == nil })
+	w.fill(2, 40)
+	w.same("after the take-over", b)
+	if !families(t, b)[prefix+mStarted.name] {
+		t.Error("the new instance shows no counts")
+	}
+}
+
+func families(t *testing.T, m *Metrics) map[string]bool {
+	t.Helper()
+	list, err := m.Metrics().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, f := range list {
+		names[f.GetName()] = true
+	}
+	return names
+}
+
+func (w *world) await(what string, ok func() bool) {
+	w.t.Helper()
+	for begin := time.Now(); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Since(begin) > long {
+			w.t.Fatalf("waited too long for %s", what)
+		}
+	}
+}
