@@ -106,8 +106,8 @@ func (s *site) up(addr string, env ...string) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	var said strings.Builder
-	c.Stderr = &said
+	var said, stderr strings.Builder
+	c.Stderr = &stderr
 	if err := c.Start(); err != nil {
 		s.t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func (s *site) up(addr string, env ...string) {
 	if s.url == "" || s.token == "" {
 		_ = c.Process.Kill()
 		_ = c.Wait()
-		s.t.Fatalf("cbcast up said:\n%s", said.String())
+		s.t.Fatalf("cbcast up said:\n%s%s", said.String(), stderr.String())
 	}
 	go func() { _, _ = io.Copy(io.Discard, out) }() // ends with the process
 }
