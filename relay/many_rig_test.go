@@ -33,7 +33,7 @@ func (r *rig) serveAll(cfg relay.Config, partitions int) *served {
 			r.t.Errorf("Serve: %v", err)
 		}
 	}()
-	s := &served{t: r.t, relay: rel, url: "http://" + ln.Addr().String(), client: &http.Client{Transport: checked(r.t, tr)}, patience: 3 * patience}
+	s := &served{t: r.t, relay: rel, url: "http://" + ln.Addr().String(), client: &http.Client{Transport: tr}, patience: 3 * patience}
 	s.stop = sync.OnceFunc(func() {
 		cancel()
 		<-done
