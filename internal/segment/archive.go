@@ -229,9 +229,6 @@ func (a *Archive) tenant(ctx context.Context, name string) (*tenant, error) {
 		return nil, err
 	}
 	t := &tenant{chain: c, sealed: map[string]Place{}, found: map[string]*Head{}}
-	if err := t.check(ctx); err != nil {
-		return nil, err
-	}
 	if err := a.advance(ctx, t); err != nil {
 		return nil, err
 	}
@@ -251,6 +248,9 @@ func (a *Archive) tenant(ctx context.Context, name string) (*tenant, error) {
 
 // advance reads what was added to a tenant's chain.
 func (a *Archive) advance(ctx context.Context, t *tenant) error {
+	if err := t.check(ctx); err != nil {
+		return err
+	}
 	return t.advance(ctx, func(h *Head) {
 		if h.Segment == nil {
 			return

@@ -112,6 +112,7 @@ type tamper struct {
 var (
 	uidForm  = regexp.MustCompile(`[0-9a-f]{32}`)
 	timeForm = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]+Z`)
+	sizeForm = regexp.MustCompile(`\d+ bytes of \d+`) // of a directory, which has hashes
 	keyForm  = regexp.MustCompile(`key [0-9a-f]{16}`)
 )
 
@@ -137,7 +138,8 @@ func brief(f segment.Finding) string {
 	if f.Of > 0 {
 		fmt.Fprintf(&b, " readable=%d/%d", f.Records, f.Of)
 	}
-	text := uidForm.ReplaceAllString(timeForm.ReplaceAllString(keyForm.ReplaceAllString(f.Text, "key K"), "T"), "UID")
+	text := sizeForm.ReplaceAllString(f.Text, "N bytes of M")
+	text = uidForm.ReplaceAllString(timeForm.ReplaceAllString(keyForm.ReplaceAllString(text, "key K"), "T"), "UID")
 	return b.String() + ": " + text
 }
 
