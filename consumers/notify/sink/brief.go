@@ -26,6 +26,9 @@ type brief struct {
 // A fact is one line: our label, a text of anybody.
 type fact struct{ label, value string }
 
+// maxFact bounds a fact's text, in characters.
+const maxFact = 1000
+
 var marks = map[Kind]string{
 	Finished: "✅", Failed: "❌", Lost: "❔", Resumed: "↩️", Waiting: "⏳", Reminder: "⏳", Escalated: "🔔", Answered: "▶️", Stalled: "🐌",
 	Interrupted: "✋", Progress: "▶️", Digest: "🗂️", Disabled: "🚫", Test: "🧪",
@@ -192,7 +195,7 @@ func shortRun(id string) string {
 func factsOf(n *Notice) []fact {
 	var list []fact
 	add := func(label, value string) {
-		if value = oneLine(value); value != "" {
+		if value = short(value, maxFact); value != "" {
 			list = append(list, fact{label, value})
 		}
 	}

@@ -56,7 +56,7 @@ func (t *trace) failed(err error) Outcome {
 // net/http name addresses, which may be secrets.
 func reason(err error) string {
 	var dns *net.DNSError
-	var alert tls.AlertError
+	var op *net.OpError
 	var record tls.RecordHeaderError
 	var invalid x509.CertificateInvalidError
 	var timeout interface{ Timeout() bool }
@@ -81,15 +81,20 @@ func reason(err error) string {
 		return "TLS: the certificate has expired, or is not valid yet"
 	case errors.As(err, &invalid):
 		return "TLS: the certificate is not valid"
-	case errors.As(err, &alert), errors.As(err, &record):
+	case errors.As(err, &record), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"): // of net/http, without a type
+		return "TLS: the other side does not speak it"
+	case errors.As(err, &op) && (op.Op == "remote error" || op.Op == "local error"): // of crypto/tls, an alert
 		return "TLS: no common ground with the other side"
 	case errors.Is(err, context.Canceled):
 		return "given up"
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return "no answer in time"
 	}
-	return "the connection failed"
+	return unnamed
 }
+
+// unnamed is the reason of what reason does not know.
+const unnamed = "the connection failed"
 
 // blockedReason is the text of a guard's error, which holds no address.
 func blockedReason(err error) string {

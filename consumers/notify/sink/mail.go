@@ -200,9 +200,9 @@ func validMessageID(id string) bool {
 func mailText(n *Notice, b *brief) string {
 	var t strings.Builder
 	line := func(s string) { t.WriteString(s + "\n") }
-	line(b.title())
+	line(short(b.title(), 1000))
 	if n.Mention != "" && calls(n) {
-		line("For: " + oneLine(n.Mention))
+		line("For: " + short(n.Mention, 500))
 	}
 	line("")
 	for _, f := range b.facts {
@@ -337,13 +337,15 @@ func (m *Mail) notDialled(err error) Outcome {
 	if errors.Is(err, ErrBlocked) {
 		return Outcome{Verdict: Refused, Err: errors.New(reason(err))}
 	}
+	r := reason(err)
 	switch text := err.Error(); {
+	case r != unnamed:
 	case strings.Contains(text, "STARTTLS"):
 		return Outcome{Verdict: Refused, Err: errors.New("the mail server offers no STARTTLS")}
 	case strings.Contains(strings.ToUpper(text), "AUTH"):
 		return Outcome{Verdict: Refused, Err: errors.New("the mail server offers no way to log in that is used here")}
 	}
-	return Outcome{Verdict: Retry, Err: errors.New(reason(err))}
+	return Outcome{Verdict: Retry, Err: errors.New(r)}
 }
 
 // notSent is the outcome where the server did not take the mail, or did not say so.

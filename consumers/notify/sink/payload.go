@@ -94,9 +94,16 @@ type PayloadEvent struct {
 func payloadOf(n *Notice) *Payload {
 	b := briefOf(n)
 	p := &Payload{
-		ID: n.ID, Kind: n.Kind, Time: n.At.UTC(), Headline: b.headline, Note: n.Note, Mention: n.Mention, Tenant: n.Tenant, Run: n.Run,
-		Dialect: n.Summary.Dialect, State: n.Summary.State, Name: b.name, Verdict: verdictOf(n), CI: n.CI, Reopened: n.Reopened,
+		ID: n.ID, Kind: n.Kind, Time: n.At.UTC(), Headline: b.headline, Tenant: n.Tenant, Run: n.Run,
+		Dialect: n.Summary.Dialect, State: n.Summary.State, Verdict: verdictOf(n), Reopened: n.Reopened,
 		Links: PayloadLinks{safeLink(n.Links.Run), safeLink(n.Links.CI)}, Left: map[string]int{},
+	}
+	p.Name, p.Note, p.Mention = p.text("name", b.name, 300), p.text("note", n.Note, 1000), p.text("mention", n.Mention, 300)
+	if len(n.CI) > 0 {
+		p.CI = map[string]string{}
+		for k, v := range n.CI {
+			p.CI[k] = p.text("ci", v, 300)
+		}
 	}
 	if e := n.Event; e != nil {
 		p.Event = &PayloadEvent{e.ID(), e.Type, e.Seq, e.Time.UTC()}
@@ -107,7 +114,8 @@ func payloadOf(n *Notice) *Payload {
 	}
 	if v := n.View; v != nil {
 		p.State, p.Dialect, p.Provisional, p.StartedAt, p.EndedAt = v.State, v.Dialect, v.Provisional, v.StartedAt, v.EndedAt
-		p.DurationMS, p.CostUSD, p.Tokens, p.Model = elapsed(n).Milliseconds(), v.Usage.CostUSD, &v.Usage.Tokens, v.Model
+		p.DurationMS, p.CostUSD, p.Tokens = elapsed(n).Milliseconds(), v.Usage.CostUSD, &v.Usage.Tokens
+		p.Model = p.text("model", v.Model, 200)
 		counts := countTasks(v)
 		p.Tasks = &counts
 		if v.Verdict != nil {

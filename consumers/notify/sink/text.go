@@ -36,8 +36,8 @@ func visible(s string) string {
 // hidden reports whether a character is not seen, or changes how others are seen.
 func hidden(r rune) bool {
 	switch {
-	case r == '\n':
-		return false
+	case r < 0x80:
+		return r < ' ' && r != '\n' || r == 0x7f
 	case unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co):
 		return true
 	case unicode.Is(unicode.Variation_Selector, r), unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r):
