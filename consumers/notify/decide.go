@@ -244,7 +244,7 @@ func (x *decision) watch(n *sink.Notice, r *Rule, s signal, to []target) {
 	}
 	w := &watch{
 		ID: fmt.Sprintf("%s/%s@%s", runKey(n.Tenant, n.Run), what, r.Name), Tenant: n.Tenant, Run: n.Run, Ask: s.ask,
-		Rule: r.Name, Note: n.ID, Told: to, Since: x.now.UTC(),
+		Rule: r.Name, Note: n.ID, Told: to, Since: x.now.UTC(), Seq: x.ev.Seq,
 	}
 	w.Next = r.reminderAfter(w)
 	if r.Waiting != nil && r.Waiting.Escalate != nil && s.kind == sink.Waiting {
@@ -281,15 +281,21 @@ func (x *decision) correct(s signal) []target {
 	default:
 		return nil
 	}
+	for _, w := range x.d.st.byRun[runKey(x.ev.Tenant, x.ev.Run)] {
+		if w.Ask == "" {
+			x.r.Closed = append(x.r.Closed, w.ID)
+		}
+	}
 	told := x.unsaid(x.m.LostTo, func(it *item) bool { return it.Kind == sink.Lost || it.Text == textStillLost })
 	x.m.LostTo = nil
 	return told
 }
 
-// ended lists the watches whose cause is past.
+// ended lists the watches of asks that are open no more. The state may be of a time
+// before the ask: after a crash events come again.
 func ended(watched []*watch, st *run.State) (list []*watch) {
 	for _, w := range watched {
-		if w.Ask == "" && st.Lost() {
+		if w.Ask == "" || st.LastSeq() < w.Seq {
 			continue
 		}
 		if a, ok := st.Ask(w.Ask); ok && a.State == run.AskOpen {
@@ -304,10 +310,8 @@ func ended(watched []*watch, st *run.State) (list []*watch) {
 func (x *decision) over(past []*watch) {
 	for _, w := range past {
 		x.r.Closed = append(x.r.Closed, w.ID)
-		if w.Ask != "" {
-			a, _ := x.st.Ask(w.Ask)
-			x.answered(w, &a)
-		}
+		a, _ := x.st.Ask(w.Ask)
+		x.answered(w, &a)
 	}
 }
 

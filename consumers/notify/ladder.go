@@ -19,7 +19,8 @@ const (
 	// fewTries is how often what was refused is tried: a 404 may be a deployment that
 	// goes on.
 	fewTries = 3
-	// throttledFor is how long a busy destination is left alone that does not say.
+	// throttledFor is how long a busy destination is left alone at most that does not
+	// say how long it wants to be.
 	throttledFor = 30 * time.Second
 	// maxAfter caps what a destination may ask for.
 	maxAfter = time.Hour

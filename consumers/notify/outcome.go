@@ -74,7 +74,9 @@ func (d *desk) again(l *lane, it *item, out sink.Outcome, unsure bool, now time.
 		after = min(out.After, maxAfter)
 		l.paused = now.Add(after)
 	case out.Throttled:
-		after = throttledFor
+		if after = min(after, throttledFor); !more {
+			after = throttledFor
+		}
 		l.paused = now.Add(after)
 	}
 	d.put(&record{Try: &try{Item: it.ID, N: tries, Unsure: unsure, Next: now.Add(after).UTC()}})

@@ -188,7 +188,7 @@ func (r *receiver) take(w http.ResponseWriter, q *http.Request) {
 }
 
 // wait waits until n requests have come, or what until says.
-func (r *receiver) wait(tb testing.TB, what string, enough func([]got) bool) []got {
+func (r *receiver) wait(tb testing.TB, what string, enough func([]got) bool, failed ...func()) []got {
 	tb.Helper()
 	deadline := time.After(long)
 	for {
@@ -201,6 +201,9 @@ func (r *receiver) wait(tb testing.TB, what string, enough func([]got) bool) []g
 		select {
 		case <-grown:
 		case <-deadline:
+			for _, f := range failed {
+				f()
+			}
 			tb.Fatalf("waited for %s; got %s", what, kinds(all))
 		}
 	}
@@ -278,5 +281,3 @@ func testLog(tb testing.TB) *slog.Logger {
 	}
 	return slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
-
-func child(string) {}

@@ -86,6 +86,7 @@ type watch struct {
 	Tenant  string    `json:"tenant,omitempty"`
 	Run     string    `json:"run"`
 	Ask     string    `json:"ask,omitempty"` // "" for a lost run
+	Seq     uint64    `json:"seq,omitempty"` // of the ask's event
 	Rule    string    `json:"rule"`
 	Note    string    `json:"note"`
 	Told    []target  `json:"told"`
