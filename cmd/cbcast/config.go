@@ -15,6 +15,7 @@ import (
 
 	"github.com/cbcast/cbcast/consumers/archive"
 	"github.com/cbcast/cbcast/consumers/metrics"
+	"github.com/cbcast/cbcast/consumers/metrics/trace"
 	"github.com/cbcast/cbcast/consumers/notify"
 	"github.com/cbcast/cbcast/ingest"
 	"github.com/cbcast/cbcast/internal/bus"
@@ -34,6 +35,7 @@ type config struct {
 
 	Notify  notify.Config  `envPrefix:"NOTIFY_"`
 	Metrics metrics.Config `envPrefix:"METRICS_"`
+	Trace   trace.Config   `envPrefix:"TRACE_"`
 
 	// PublicURL is where people find the relay's pages: links of notices lead there.
 	PublicURL string `env:"PUBLIC_URL"`

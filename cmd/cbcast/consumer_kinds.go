@@ -2,5 +2,5 @@ package main
 
 // consumerKinds are the programs that there are, in the order in which up starts them.
 func consumerKinds() []consumerKind {
-	return []consumerKind{metricsKind(), notifyKind(), archiveKind()}
+	return []consumerKind{metricsKind(), notifyKind(), archiveKind(), traceKind()}
 }

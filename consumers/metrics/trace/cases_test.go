@@ -425,7 +425,6 @@ func TestLost(t *testing.T) {
 		t.Errorf("turn: %+v", s)
 	}
 	// It was not lost after all: the same spans again, as they really ended.
-	b = NewBuilder(aRun, BuilderOptions{})
 	again := build(BuilderOptions{}, append(play("claude",
 		`{"type":"system","subtype":"init","session_id":"`+sid+`","claude_code_version":"2","model":"m"}`, "exit"), lost))
 	if find(t, again, "run").ID != root.ID {

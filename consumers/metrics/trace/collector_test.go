@@ -3,7 +3,6 @@ package trace
 import (
 	"compress/gzip"
 	"context"
-	"encoding/json"
 	"io"
 	"log/slog"
 	"net/http"
@@ -290,14 +289,6 @@ func partialAnswer(w http.ResponseWriter, rejected uint64, message string) {
 	b = protowire.AppendBytes(b, p)
 	w.Header().Set("Content-Type", "application/x-protobuf")
 	_, _ = w.Write(b)
-}
-
-func mustJSON(v any) []byte {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic(err)
-	}
-	return b
 }
 
 func attrOf(s *tracepb.Span, key string) string {

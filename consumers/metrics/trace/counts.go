@@ -40,17 +40,3 @@ func (n *counts) all() []prometheus.Collector {
 		n.spans, n.rejected, n.dead, n.requests, n.failures, n.unsampled, n.runs, n.rebuilds, n.seconds, n.held, n.waiting, n.lost,
 	}
 }
-
-// Describe is for [prometheus.Collector].
-func (t *Tracer) Describe(ch chan<- *prometheus.Desc) {
-	for _, c := range t.n.all() {
-		c.Describe(ch)
-	}
-}
-
-// Collect is for [prometheus.Collector].
-func (t *Tracer) Collect(ch chan<- prometheus.Metric) {
-	for _, c := range t.n.all() {
-		c.Collect(ch)
-	}
-}

@@ -10,7 +10,7 @@
 //
 // Names are those of OpenTelemetry's semantic conventions for GenAI (gen_ai.*:
 // invoke_agent, invoke_workflow, execute_tool, chat) and CI/CD (cicd.*, vcs.*); what
-// they have no name for begins with cbcast. docs/metrics.md lists all of it.
+// they have no name for begins with cbcast. docs/traces.md lists all of it.
 //
 // The OpenTelemetry SDK is not linked: it would add 8.6 MB to the memory of every
 // `cbcast run` (docs/adr/0014-traces-without-the-sdk.md).

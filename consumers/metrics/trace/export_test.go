@@ -219,6 +219,7 @@ func TestFromEnv(t *testing.T) {
 			},
 		},
 		{map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}, "http://ours/v1/traces", seen{Endpoint: "http://ours/v1/traces", Service: "cbcast"}},
+		{nil, "https://ours:1?k=v", seen{Endpoint: "https://ours:1/v1/traces?k=v", Service: "cbcast"}},
 		{nil, "", seen{Service: "cbcast"}},
 	} {
 		c, sample, err := FromEnv(tc.env, tc.endpoint, "v")

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// A TraceID names a trace, a SpanID a span of it.
-type (
-	TraceID [16]byte
-	SpanID  [8]byte
-)
+// A TraceID names a trace.
+type TraceID [16]byte
+
+// A SpanID names a span of a trace.
+type SpanID [8]byte
 
 func (t TraceID) String() string { return hex.EncodeToString(t[:]) }
 func (s SpanID) String() string  { return hex.EncodeToString(s[:]) }

@@ -15,8 +15,8 @@ import (
 // FromEnv reads the standard variables of OpenTelemetry for traces from env: endpoint,
 // headers, compression, timeout and certificates of OTEL_EXPORTER_OTLP_[TRACES_]…,
 // OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES and OTEL_TRACES_SAMPLER[_ARG]. endpoint,
-// if not "", is the URL for traces instead of what they say. Values are in no error:
-// they may hold secrets.
+// if not "", is the URL for traces instead of what they say; without a path it gets the
+// usual one. Values are in no error: they may hold secrets.
 func FromEnv(env map[string]string, endpoint, version string) (Collector, func(Context) bool, error) {
 	get := func(name string) string {
 		if v := env["OTEL_EXPORTER_OTLP_TRACES_"+name]; v != "" {
@@ -24,7 +24,7 @@ func FromEnv(env map[string]string, endpoint, version string) (Collector, func(C
 		}
 		return env["OTEL_EXPORTER_OTLP_"+name]
 	}
-	c := Collector{Endpoint: endpoint, Resource: Resource{Service: "cbcast", Version: version}}
+	c := Collector{Endpoint: withPath(endpoint), Resource: Resource{Service: "cbcast", Version: version}}
 	if c.Endpoint == "" {
 		if c.Endpoint = env["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"]; c.Endpoint == "" {
 			if base := env["OTEL_EXPORTER_OTLP_ENDPOINT"]; base != "" {
@@ -68,6 +68,16 @@ func FromEnv(env map[string]string, endpoint, version string) (Collector, func(C
 	}
 	sample, err := sampler(env["OTEL_TRACES_SAMPLER"], env["OTEL_TRACES_SAMPLER_ARG"])
 	return c, sample, err
+}
+
+// withPath adds the usual path of traces to a URL that has none.
+func withPath(endpoint string) string {
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Host == "" || u.Path != "" && u.Path != "/" {
+		return endpoint
+	}
+	u.Path = "/v1/traces"
+	return u.String()
 }
 
 // pairs reads "key=value,key=value", values percent-encoded, as the specification has

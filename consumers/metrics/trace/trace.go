@@ -9,8 +9,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/cbcast/cbcast/internal/bus"
 	"github.com/cbcast/cbcast/internal/consume"
+	"github.com/cbcast/cbcast/internal/health"
 )
 
 // Name is that of the consumers on the server: a cursor of its own, so that a collector
@@ -67,6 +70,7 @@ type Tracer struct {
 	o        Options
 	n        *counts
 	x        *exporter
+	reg      *prometheus.Registry
 	consumer *consume.Consumer
 
 	mu    sync.Mutex // guards the rest: Handle, Commit and the tick
@@ -104,7 +108,7 @@ func New(o Options) (*Tracer, error) {
 	if o.Sample == nil {
 		o.Sample = Recorded
 	}
-	t := &Tracer{o: o, n: newCounts(), ended: table[uint64]{max: 4096}, chunk: requestSpans, lost: newLostRuns(o.Dir)}
+	t := &Tracer{o: o, n: newCounts(), reg: prometheus.NewRegistry(), ended: table[uint64]{max: 4096}, chunk: requestSpans, lost: newLostRuns(o.Dir)}
 	t.held = shelf{runs: o.MaxRuns, memory: o.Memory}
 	t.x = newExporter(o.Collector, o.Log, t.n)
 	var err error
@@ -115,8 +119,16 @@ func New(o Options) (*Tracer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("traces: %w", err)
 	}
+	for _, c := range append(t.n.all(), t.consumer) {
+		if err := t.reg.Register(c); err != nil {
+			return nil, fmt.Errorf("traces: %w", err)
+		}
+	}
 	return t, nil
 }
+
+// Metrics are the program's own.
+func (t *Tracer) Metrics() health.Gatherer { return t.reg }
 
 // Consumer reads the logs.
 func (t *Tracer) Consumer() *consume.Consumer { return t.consumer }

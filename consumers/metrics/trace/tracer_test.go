@@ -265,8 +265,12 @@ func TestLostRuns(t *testing.T) {
 // waitFor waits for a state of the consumer, which tells nobody when it changes.
 func waitFor(t *testing.T, tr *Tracer, ok func(consume.Status) bool) {
 	t.Helper()
-	for end := time.Now().Add(long); !ok(tr.Consumer().Status()); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
+	look, limit := time.NewTicker(time.Millisecond), time.After(long)
+	defer look.Stop()
+	for !ok(tr.Consumer().Status()) {
+		select {
+		case <-look.C:
+		case <-limit:
 			t.Fatalf("waited in vain: %+v", tr.Consumer().Status())
 		}
 	}
