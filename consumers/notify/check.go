@@ -141,7 +141,7 @@ func Test(ctx context.Context, r *Rules, dest string, o Options) (TestResult, er
 	return TestResult{out.Verdict == sink.Delivered, text}, nil
 }
 
-// A Waiting notice, or one that was given up, for people.
+// Pending is a notice that waits, or one that was given up, for people.
 type Pending struct {
 	ID          string    `json:"id"`
 	Destination string    `json:"destination"`

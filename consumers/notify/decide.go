@@ -228,8 +228,9 @@ func mergeable(k sink.Kind) bool {
 	switch k {
 	case sink.Finished, sink.Failed, sink.Lost, sink.Interrupted, sink.Stalled, sink.Resumed:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // watch stages what keeps an eye on something that holds.

@@ -66,7 +66,7 @@ func waitMetric(tb testing.TB, n *notify.Notifier, line string) {
 		if time.Now().After(deadline) {
 			tb.Fatalf("no %s in\n%s", line, metrics(tb, n))
 		}
-		time.Sleep(5 * time.Millisecond)
+		<-time.After(5 * time.Millisecond)
 	}
 }
 

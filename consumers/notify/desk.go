@@ -65,7 +65,7 @@ func openDesk(dir string, toldAge time.Duration, log *slog.Logger, m *metrics) (
 	}
 	defer func() {
 		if err != nil {
-			d.close()
+			_ = d.close()
 		}
 	}()
 	if d.told, err = openTold(filepath.Join(dir, "told"), toldAge); err != nil {
@@ -77,7 +77,7 @@ func openDesk(dir string, toldAge time.Duration, log *slog.Logger, m *metrics) (
 	if d.sent, err = openSent(filepath.Join(dir, "sent")); err != nil {
 		return d, err
 	}
-	bad := damage{}
+	var bad damage
 	d.journal, bad, err = openLineLog(filepath.Join(dir, journalName), func(_ int64, body []byte) error {
 		var r record
 		if err := json.Unmarshal(body, &r); err != nil {

@@ -27,13 +27,13 @@ func TestNotices(t *testing.T) {
 	r.n(t, 2)
 	r3 := script("r3", initLine, prompt, askLine("q1", "ls"))
 	publish(t, b, "r3", r3)
-	all := r.n(t, 3)
+	r.n(t, 3)
 	fact(t, b, "r3", event.TypeLost, "lost-1")
 	r.n(t, 4)
 	fact(t, b, "r3", event.TypeResumed, "resumed-2")
 	r.n(t, 5)
 	publish(t, b, "r3", append(r3, script("r3", initLine, prompt, askLine("q1", "ls"), done, "exit 0")[len(r3):]...))
-	all = r.n(t, 6)
+	all := r.n(t, 6)
 	stop()
 	want := []string{"r1 finished", "r2 failed", "r3 waiting", "r3 lost", "r3 resumed", "r3 finished"}
 	if d := cmp.Diff(want, brief(all)); d != "" {

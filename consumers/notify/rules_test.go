@@ -1,6 +1,7 @@
 package notify_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -104,5 +105,46 @@ rules:
 	}
 	if errs := r.Missing(func(string) (string, bool) { return "", false }); len(errs) != 2 {
 		t.Errorf("missing secrets: %v", errs)
+	}
+}
+
+// The rules that come with cbcast are right, and so are those that docs and help show.
+func TestSampleRules(t *testing.T) {
+	r, err := notify.LoadFile("../../deploy/notify.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, s := range r.Samples() {
+		got = append(got, s.What+": "+s.Says)
+	}
+	want := []string{
+		"finished, claude, success: programs → hook; rest → mail",
+		"finished, cbc, incomplete: programs → hook; rest → mail",
+		"finished, claude, denied: programs → hook; rest → mail",
+		"failed, claude, failed: programs → hook; main → chat",
+		"interrupted, codex, interrupted: programs → hook",
+		"lost, claude, lost: programs → hook; main → chat",
+		"waiting, claude: programs → hook; asks → chat",
+		"stalled, claude: programs → hook; main → chat",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("samples (-want +got):\n%s", d)
+	}
+	doc, err := os.ReadFile("../../docs/notify.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for block := range strings.SplitSeq(string(doc), "```") {
+		if text, ok := strings.CutPrefix(block, "yaml\n"); ok {
+			n++
+			if _, err := notify.Load([]byte(text), "docs/notify.md"); err != nil {
+				t.Errorf("%v in\n%s", err, text)
+			}
+		}
+	}
+	if n == 0 {
+		t.Error("docs/notify.md shows no rules")
 	}
 }

@@ -28,8 +28,9 @@ func endKind(v run.Verdict) sink.Kind {
 		return sink.Failed
 	case run.Interrupted:
 		return sink.Interrupted
+	default:
+		return sink.Finished
 	}
-	return sink.Finished
 }
 
 // Bounds of what one run can tell. A run that flaps tells no more, and says so in

@@ -93,8 +93,9 @@ func (d *document) convert(n *yaml.Node, at string) (any, error) {
 		return list, nil
 	case yaml.ScalarNode:
 		return scalar(n, fail)
+	default:
+		return nil, fail("this cannot be read")
 	}
-	return nil, fail("this cannot be read")
 }
 
 func scalar(n *yaml.Node, fail func(string) error) (any, error) {
