@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -41,7 +42,7 @@ func (a *app) metricsOptions(b *bus.Bus) metrics.Options {
 
 func newMetrics(a *app) *cobra.Command {
 	var once bool
-	var from string
+	var from, otlp string
 	c := &cobra.Command{
 		Use:   metricsName,
 		Short: "Count what happens to runs, for Prometheus",
@@ -49,28 +50,48 @@ func newMetrics(a *app) *cobra.Command {
 at CBCAST_METRICS_ADDR: /metrics, /livez and /readyz. It is a part of cbcast up, where the
 relay's /metrics has them. docs/metrics.md lists them; labels never name a run.
 
+With --otlp it sends a trace of each run, too: to the URL, or where the standard variables
+OTEL_EXPORTER_OTLP_… say (see cbcast trace).
+
 With --once it counts everything that the bus has from the beginning, prints that, and
 ends: what a running one shows must be the same, as long as the bus has kept all of it.`,
 		Example: `  cbcast metrics --once | grep runs_finished
   cbcast archive export --format cloudevents RUN | cbcast metrics --once --from -
+  cbcast metrics --otlp http://localhost:4318
   cbcast metrics dead                    what could not be counted, and why`,
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
+		Args: cobra.MaximumNArgs(1), // --otlp takes its URL with = or without
+		RunE: func(c *cobra.Command, args []string) error {
+			kind := metricsKind()
 			switch {
+			case len(args) > 0 && otlp != otlpStandard:
+				return &exitError{exitUsage, fmt.Errorf("%q: metrics takes no argument", args[0])}
 			case from != "" && !once:
-				return &exitError{exitUsage, fmt.Errorf("--from is for --once")}
+				return &exitError{exitUsage, errors.New("--from is for --once")}
 			case once:
 				return a.metricsOnce(c.Context(), from)
+			case len(args) > 0:
+				a.cfg.Trace.Endpoint = args[0]
+			case otlp != "" && otlp != otlpStandard:
+				a.cfg.Trace.Endpoint = otlp
 			}
-			return a.runConsumer(c.Context(), metricsKind())
+			if otlp != "" {
+				kind = withTraces(kind)
+			}
+			return a.runConsumer(c.Context(), kind)
 		},
 	}
 	c.Flags().BoolVar(&once, "once", false, "count all that the bus has, print it, and end")
 	c.Flags().StringVar(&from, "from", "", "with --once: a file of exported events, CloudEvents JSON one a line, - for stdin; not the bus")
 	c.Flags().StringVar(&a.cfg.Metrics.Addr, "listen", a.cfg.Metrics.Addr, "address of /metrics, /livez and /readyz")
+	c.Flags().StringVar(&otlp, "otlp", "", "send a trace of each run to this collector, too; without a URL the standard OTEL_ variables say where")
+	c.Flags().Lookup("otlp").NoOptDefVal = otlpStandard
+	a.traceFlags(c)
 	c.AddCommand(newMetricsDead(a))
 	return c
 }
+
+// otlpStandard is the value of --otlp without one.
+const otlpStandard = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 // metricsOnce prints a count from the beginning.
 func (a *app) metricsOnce(ctx context.Context, from string) error {
