@@ -128,12 +128,9 @@ func (b *Builder) taskAttrs(a *attrs, t run.TaskView) {
 // was stopped, or never told its end, is neither that nor well.
 func (b *Builder) judgeTask(s *Span, a *attrs, how string) {
 	a.str("cbcast.outcome", how)
-	switch how {
-	case "failed", "error", endDenied:
+	if how == "failed" || how == "error" || how == endDenied {
 		a.str("error.type", "task_"+how)
 		s.Status, s.Message = Error, how
-	case "killed", "stopped", "cancelled", "canceled":
-		s.Message = ""
 	}
 }
 
