@@ -83,7 +83,7 @@ func openSink(name string, raw json.RawMessage, o Options) (sink.Sink, error) {
 	switch s.Type {
 	case "webhook":
 		return sink.NewWebhook(sink.WebhookConfig{
-			Name: name, URL: s.URL, Secrets: s.Secrets, Binary: s.Mode == "binary", Headers: s.Headers, Timeout: timeout, Guard: guard,
+			Name: name, URL: s.URL, Secrets: s.Secrets, Binary: s.Mode == "binary", Headers: s.Headers, Timeout: timeout, Guard: guard, RootCAs: roots,
 		})
 	case "command":
 		var env []string
@@ -98,7 +98,7 @@ func openSink(name string, raw json.RawMessage, o Options) (sink.Sink, error) {
 			Dir: filepath.Join(o.Dir, "slack-"+name), Actor: o.Actor, API: s.API, Timeout: timeout, Guard: guard, Log: o.Log,
 		})
 	case "slack_webhook":
-		return sink.NewIncoming(sink.IncomingConfig{Name: name, URL: s.URL, Timeout: timeout, Guard: guard})
+		return sink.NewIncoming(sink.IncomingConfig{Name: name, URL: s.URL, Timeout: timeout, Guard: guard, RootCAs: roots})
 	case "email":
 		return sink.NewMail(sink.MailConfig{
 			Name: name, Host: s.Host, Port: s.Port, TLS: s.TLS, User: s.User, Password: s.Password, From: s.From, To: s.To,

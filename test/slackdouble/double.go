@@ -189,6 +189,13 @@ func (s *Server) Delete(channel, ts string) {
 	}
 }
 
+// Forget takes everything away that was said and asked for.
+func (s *Server) Forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.messages, s.ephemerals, s.views, s.calls = nil, nil, nil, nil
+}
+
 // Wait blocks until ok holds, which is asked after each change. It fails the test
 // after two minutes.
 func (s *Server) Wait(what string, ok func() bool) {

@@ -2,6 +2,8 @@ package sink
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -185,12 +187,15 @@ func cmpResolver(r *net.Resolver) *net.Resolver {
 
 // client makes requests that the guard allows. A connection serves one request: what
 // is sent over one that the other side is just closing may have arrived or not.
-// Redirects are not followed.
-func (g *Guard) client(timeout time.Duration) *http.Client {
+// Redirects are not followed. roots are who signs certificates, nil the system's.
+func (g *Guard) client(timeout time.Duration, roots *x509.CertPool) *http.Client {
 	proxy, dial := g.dialing()
 	t := &http.Transport{
 		Proxy: proxy, DialContext: dial, DisableKeepAlives: true, ForceAttemptHTTP2: true, TLSHandshakeTimeout: 10 * time.Second,
 		MaxResponseHeaderBytes: 64 << 10,
+	}
+	if roots != nil {
+		t.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 	}
 	return &http.Client{
 		Transport: &guarded{g, t}, Timeout: timeout,

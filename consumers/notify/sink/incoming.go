@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -19,6 +20,7 @@ type IncomingConfig struct {
 	Name    string
 	URL     string // the secret
 	Timeout time.Duration
+	RootCAs *x509.CertPool // nil is the system's
 	Guard   *Guard
 }
 
@@ -36,7 +38,7 @@ func NewIncoming(cfg IncomingConfig) (*Incoming, error) {
 		return nil, fmt.Errorf("slack webhook %s: %w", cfg.Name, err)
 	}
 	return &Incoming{
-		cfg, cmp.Or(cfg.Guard, &Guard{}).client(cmp.Or(cfg.Timeout, slackTimeout)), newSecrets([]string{cfg.URL}),
+		cfg, cmp.Or(cfg.Guard, &Guard{}).client(cmp.Or(cfg.Timeout, slackTimeout), cfg.RootCAs), newSecrets([]string{cfg.URL}),
 	}, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,6 +38,7 @@ type WebhookConfig struct {
 	Binary  bool
 	Headers map[string]string // further ones, for a gateway
 	Timeout time.Duration     // of one attempt; 0 is 20 s
+	RootCAs *x509.CertPool    // nil is the system's
 	Guard   *Guard            // nil allows public addresses only
 }
 
@@ -56,7 +58,7 @@ func NewWebhook(cfg WebhookConfig) (*Webhook, error) {
 	if err := checkHeaders(cfg.Headers); err != nil {
 		return nil, fmt.Errorf("webhook %s: %w", cfg.Name, err)
 	}
-	w := &Webhook{cfg: cfg, client: cmp.Or(cfg.Guard, &Guard{}).client(cmp.Or(cfg.Timeout, webhookTimeout))}
+	w := &Webhook{cfg: cfg, client: cmp.Or(cfg.Guard, &Guard{}).client(cmp.Or(cfg.Timeout, webhookTimeout), cfg.RootCAs)}
 	hidden := append([]string{}, cfg.Secrets...)
 	for _, v := range cfg.Headers {
 		hidden = append(hidden, v)
