@@ -50,7 +50,7 @@ type Config struct {
 	SealBytes int           `env:"SEAL_BYTES" envDefault:"67108864"`
 	SealAge   time.Duration `env:"SEAL_AGE" envDefault:"1m"`
 	// OpenSegments and Memory bound what is open at a time, over all tenants.
-	OpenSegments int `env:"OPEN_SEGMENTS" envDefault:"64"`
+	OpenSegments int `env:"OPEN_SEGMENTS" envDefault:"1024"`
 	Memory       int `env:"MEMORY" envDefault:"33554432"`
 	// Window is how many messages of a log may be read and not sealed.
 	Window int `env:"WINDOW" envDefault:"50000"`

@@ -206,6 +206,7 @@ func (k *keeper) Commit(ctx context.Context, pressed bool) (upTo map[bus.Log]bus
 	}
 	k.failed = 0
 	k.s.goesOn()
+	k.s.at("committed")
 	if k.s.o.committed != nil {
 		defer k.s.o.committed()
 	}
@@ -234,8 +235,10 @@ func (k *keeper) seal(ctx context.Context, age time.Duration) error {
 		return err
 	}
 	begin := time.Now()
+	k.s.at("seal")
 	heads, err := k.ar.Seal(ctx, age)
 	if len(heads) > 0 {
+		k.s.at("sealed")
 		k.s.m.sealed(heads, time.Since(begin))
 	}
 	for _, h := range heads {
@@ -279,5 +282,9 @@ func (k *keeper) follow(ctx context.Context) error {
 	}
 	k.heads = k.heads[:0]
 	clear(k.pages)
-	return k.s.known.save()
+	if err := k.s.known.save(); err != nil {
+		return err
+	}
+	k.s.at("known")
+	return nil
 }

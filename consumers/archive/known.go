@@ -112,6 +112,7 @@ func (s *Service) follow(ctx context.Context, h *segment.Head, p *page) error {
 			return err
 		}
 		k.Listed[h.Tenant], k.changed = h.Number, true
+		s.at("listed")
 	}
 	if s.copies != nil && h.Number > k.Copied[h.Tenant] {
 		if err := s.copies.room(); err != nil {
@@ -121,6 +122,7 @@ func (s *Service) follow(ctx context.Context, h *segment.Head, p *page) error {
 			return err
 		}
 		k.Copied[h.Tenant], k.changed = h.Number, true
+		s.at("copied")
 	}
 	s.set(func() {
 		if h.Time.After(s.headAt) {

@@ -40,6 +40,7 @@ type Options struct {
 	pause     time.Duration              // before the second session
 	before    func(*consume.Entry) error // each entry
 	committed func()                     // after each commit
+	step      func(string)               // what is done next, to crash there
 	ended     func(error)                // each session
 }
 
@@ -154,25 +155,11 @@ func (s *Service) Run(ctx context.Context) error {
 
 // session opens the archive and reads until ctx ends or something is out of joint.
 func (s *Service) session(ctx context.Context) (err error) {
-	if err := s.key(ctx); err != nil {
-		return err
-	}
-	ar, err := segment.Open(ctx, segment.Options{
-		Store: s.place.Store, Keys: s.place.Keys, Wrap: s.place.Wrap, Dir: filepath.Join(s.o.Dir, "open"),
-		Signer: s.signer, Segment: int64(s.o.SealBytes), Open: s.o.OpenSegments, Memory: s.o.Memory, Log: s.o.Log,
-	})
+	ar, err := s.openArchive(ctx)
 	if err != nil {
-		return fmt.Errorf("open archive: %w", err)
+		return err
 	}
 	defer func() { err = errors.Join(err, ar.Close()) }()
-	for _, r := range ar.Recovered() {
-		s.o.Log.Warn("segment of an earlier process", "tenant", r.Tenant, "day", r.Day, "sealed", r.Sealed,
-			"records", r.Records, "cut_bytes", r.Cut, "cut_records", r.CutRecs, "reason", r.Reason)
-		s.m.cut.Add(float64(r.Cut))
-	}
-	if err := s.reconcile(ctx); err != nil {
-		return err
-	}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	k := newKeeper(s, ar, end)
@@ -200,6 +187,29 @@ func (s *Service) session(ctx context.Context) (err error) {
 		return k.broken
 	}
 	return err
+}
+
+// openArchive opens the archive to write, and looks after what others left.
+func (s *Service) openArchive(ctx context.Context) (*segment.Archive, error) {
+	if err := s.key(ctx); err != nil {
+		return nil, err
+	}
+	ar, err := segment.Open(ctx, segment.Options{
+		Store: s.place.Store, Keys: s.place.Keys, Wrap: s.place.Wrap, Dir: filepath.Join(s.o.Dir, "open"),
+		Signer: s.signer, Segment: int64(s.o.SealBytes), Open: s.o.OpenSegments, Memory: s.o.Memory, Log: s.o.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open archive: %w", err)
+	}
+	for _, r := range ar.Recovered() {
+		s.o.Log.Warn("segment of an earlier process", "tenant", r.Tenant, "day", r.Day, "sealed", r.Sealed,
+			"records", r.Records, "cut_bytes", r.Cut, "cut_records", r.CutRecs, "reason", r.Reason)
+		s.m.cut.Add(float64(r.Cut))
+	}
+	if err := s.reconcile(ctx); err != nil {
+		return nil, errors.Join(err, ar.Close())
+	}
+	return ar, nil
 }
 
 func (s *Service) set(fn func()) {
@@ -247,6 +257,12 @@ func (s *Service) poison(e *consume.Entry) error {
 
 // Dead are the dead letters.
 func (s *Service) Dead() *consume.Letters { return consume.OpenLetters(s.o.Dir) }
+
+func (s *Service) at(step string) {
+	if s.o.step != nil {
+		s.o.step(step)
+	}
+}
 
 // stalled and goesOn keep why nothing is sealed.
 func (s *Service) stalled(err error) { s.set(func() { s.stall = err }) }
