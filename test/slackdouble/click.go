@@ -281,7 +281,7 @@ func (s *Server) socket(w http.ResponseWriter, q *http.Request) {
 		}
 	}
 	close(stop)
-	conn.Close()
+	_ = conn.Close()
 	s.mu.Lock()
 	for i, have := range s.sockets {
 		if have == c {
@@ -305,7 +305,7 @@ func (s *Server) DropSockets() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.sockets {
-		c.conn.Close()
+		_ = c.conn.Close()
 	}
 }
 

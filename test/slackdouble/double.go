@@ -108,7 +108,7 @@ func (s *Server) close() {
 	s.mu.Lock()
 	s.closed = true
 	for _, c := range s.sockets {
-		c.conn.Close()
+		_ = c.conn.Close()
 	}
 	s.changed.Broadcast()
 	s.mu.Unlock()

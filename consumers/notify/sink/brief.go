@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -311,11 +312,9 @@ func textOf(n *Notice) (text string, left bool) {
 	if v == nil {
 		return "", false
 	}
-	switch n.Kind {
-	case Waiting, Reminder, Escalated, Answered, Progress, Resumed:
-		if v.WaitsForResume == nil {
-			return "", false
-		}
+	goesOn := []Kind{Waiting, Reminder, Escalated, Answered, Progress, Resumed}
+	if slices.Contains(goesOn, n.Kind) && v.WaitsForResume == nil {
+		return "", false
 	}
 	r := v.Result
 	if r == nil {

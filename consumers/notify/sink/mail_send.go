@@ -58,13 +58,13 @@ func (m *Mail) dial(life context.Context) gomail.DialContextFunc {
 		if err != nil {
 			return nil, err
 		}
-		context.AfterFunc(life, func() { conn.Close() })
+		context.AfterFunc(life, func() { _ = conn.Close() })
 		if m.cfg.TLS != MailTLS {
 			return conn, nil
 		}
 		t := tls.Client(conn, &tls.Config{ServerName: m.cfg.Host, RootCAs: m.cfg.RootCAs, MinVersion: tls.VersionTLS12})
 		if err := t.HandshakeContext(ctx); err != nil {
-			conn.Close()
+			_ = conn.Close()
 			return nil, err
 		}
 		return t, nil

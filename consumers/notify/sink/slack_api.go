@@ -107,7 +107,7 @@ var (
 // refused is the outcome of an error in Slack's words.
 func (s *Slack) refused(code, needed string) Outcome {
 	word := short(s.quiet.clean(code), 60)
-	o := Outcome{Verdict: Refused, Err: fmt.Errorf("Slack says %s", word)} //nolint:staticcheck // a name
+	o := Outcome{Verdict: Refused, Err: fmt.Errorf("Slack says %s", word)}
 	switch {
 	case slices.Contains(slackBusy, code):
 		o.Verdict, o.Throttled = Retry, true
@@ -118,9 +118,9 @@ func (s *Slack) refused(code, needed string) Outcome {
 	case slices.Contains(slackForever, code):
 		o.Permanent = true
 	case slackHints[code] != "":
-		o.Err = fmt.Errorf("Slack says %s: %s", word, slackHints[code]) //nolint:staticcheck // a name
+		o.Err = fmt.Errorf("Slack says %s: %s", word, slackHints[code])
 	case code == "missing_scope":
-		o.Err = fmt.Errorf("Slack says %s: the app needs %s", word, short(needed, 100)) //nolint:staticcheck // a name
+		o.Err = fmt.Errorf("Slack says %s: the app needs %s", word, short(needed, 100))
 	}
 	return o
 }
