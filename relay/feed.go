@@ -56,10 +56,10 @@ const (
 // where the run's last event is head.
 func newFeed(r *Relay, ref bus.Ref, pos, head uint64) *feed {
 	f := &feed{
-		follower: newFollower(r.bus, ref, r.log), limit: r.cfg.QueueBytes, heartbeat: r.cfg.Heartbeat,
+		follower: newFollower(r.past, ref, r.log), limit: r.cfg.QueueBytes, heartbeat: r.cfg.Heartbeat,
 		pusher: newPusher(), subs: map[*sub]struct{}{},
 	}
-	f.start = lastFrame(r.bus, ref)
+	f.start = lastFrame(r.past, ref)
 	if pos <= head && head-pos <= recent {
 		f.begin, f.soon = pos-min(pos, earlier), true
 		f.start = func(context.Context) (uint64, error) { return f.begin, nil }

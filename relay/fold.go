@@ -38,7 +38,7 @@ type fold struct {
 }
 
 func newFold(r *Relay, ref bus.Ref) *fold {
-	f := &fold{follower: newFollower(r.bus, ref, r.log), book: newBook(ref.Run)}
+	f := &fold{follower: newFollower(r.past, ref, r.log), book: newBook(ref.Run)}
 	f.start = beginning
 	f.apply = func(e *event.Event, _ bool) { f.take(e) }
 	return f

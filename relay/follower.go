@@ -32,7 +32,7 @@ const (
 // seq, from a start on, and the run's control facts as they come. The hub's
 // readers push what is new; what they may have missed is read from the bus.
 type follower struct {
-	bus *bus.Bus
+	bus reader
 	ref bus.Ref
 	log *slog.Logger
 
@@ -60,7 +60,7 @@ type follower struct {
 	refs map[string]bool
 }
 
-func newFollower(b *bus.Bus, ref bus.Ref, log *slog.Logger) *follower {
+func newFollower(b reader, ref bus.Ref, log *slog.Logger) *follower {
 	return &follower{
 		bus: b, ref: ref, log: log, missed: true,
 		ready: make(chan struct{}), wake: make(chan struct{}, 1), done: make(chan struct{}), refs: map[string]bool{},
@@ -194,7 +194,7 @@ func (f *follower) catchUp(ctx context.Context) error {
 	if err := f.history(ctx); err != nil {
 		return err
 	}
-	for e, err := range f.bus.Controls(ctx, f.ref.Tenant, f.ref.Run) {
+	for e, err := range f.bus.Controls(ctx, f.ref) {
 		if err != nil {
 			return err
 		}
@@ -261,7 +261,7 @@ func (f *follower) step(e *event.Event) {
 }
 
 // lastFrame is the start of a follower that begins with the run's last frame.
-func lastFrame(b *bus.Bus, ref bus.Ref) func(context.Context) (uint64, error) {
+func lastFrame(b reader, ref bus.Ref) func(context.Context) (uint64, error) {
 	return func(ctx context.Context) (uint64, error) {
 		e, _, err := b.Last(ctx, ref)
 		if errors.Is(err, bus.ErrNotFound) {

@@ -39,7 +39,7 @@ func (r *Relay) pageEvents(w http.ResponseWriter, q *http.Request) *apiErr {
 	ctx, cancel := context.WithTimeout(q.Context(), answerTimeout-time.Second)
 	defer cancel()
 	p := page{limit: limit, filter: filterOf(q), next: after}
-	if err := p.read(ctx, r.bus, i.Ref()); err != nil {
+	if err := p.read(ctx, r.past, i.Ref()); err != nil {
 		return r.busErr(err)
 	}
 	writeBody(w, http.StatusOK, p.body())
@@ -63,7 +63,7 @@ type page struct {
 	events      []byte
 }
 
-func (p *page) read(ctx context.Context, b *bus.Bus, ref bus.Ref) error {
+func (p *page) read(ctx context.Context, b reader, ref bus.Ref) error {
 	last, _, err := b.Last(ctx, ref)
 	switch {
 	case notFoundErr(err):

@@ -134,6 +134,8 @@ type Options struct {
 	// Others are programs that run beside the relay: for each why it is not ready, nil
 	// where it is. They stand on /readyz and do not decide it. May be nil.
 	Others func() map[string]error
+	// Archive has what the bus has let go; nil without one.
+	Archive Archive
 	// Gather are metrics of theirs, which stand among the relay's own. May be nil.
 	Gather func() prometheus.Gatherers
 	Log    *slog.Logger // nil discards
@@ -143,6 +145,7 @@ type Options struct {
 type Relay struct {
 	cfg        Config
 	bus        *bus.Bus
+	past       *past // the same, with what the archive has
 	token      string
 	secret     []byte
 	partitions int
@@ -178,6 +181,7 @@ func New(o Options) *Relay {
 		cfg: o.Config.defaults(), bus: o.Bus, token: o.Token, secret: secretOf(o), partitions: max(o.Partitions, 1), log: log,
 		closing: make(chan struct{}),
 	}
+	r.past = newPast(o.Bus, o.Archive)
 	r.public = !loopbackAddr(r.cfg.Addr)
 	r.others = o.Others
 	r.met = newMetrics(r, o.Gather)

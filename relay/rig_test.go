@@ -42,6 +42,8 @@ type rig struct {
 	// silent has edges say themselves whether they live. Else they live as long
 	// as the test, so that no relay looks after their runs.
 	silent bool
+	// archive is what relays get from now on.
+	archive relay.Archive
 }
 
 func newRig(t testing.TB, top bus.Topology) *rig { return newRigOn(t, top, natsd.Options{}) }
@@ -147,7 +149,7 @@ func (r *rig) serve(cfg relay.Config, ln net.Listener, tr *http.Transport) *serv
 
 func (r *rig) serveOn(cfg relay.Config, ln net.Listener, tr *http.Transport, b *bus.Bus) *served {
 	r.t.Helper()
-	rel := relay.New(relay.Options{Config: cfg, Bus: b, Token: token, Log: testLog(r.t)})
+	rel := relay.New(relay.Options{Config: cfg, Bus: b, Token: token, Archive: r.archive, Log: testLog(r.t)})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

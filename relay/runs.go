@@ -126,6 +126,9 @@ func (r *Relay) runOf(q *http.Request) (bus.RunInfo, *apiErr) {
 		return bus.RunInfo{}, fail(CodeUnavailable, "the relay is starting or ending")
 	}
 	i, err := r.reg.find(q.Context(), id)
+	if notFoundErr(err) {
+		i, err = r.findArchived(q, id)
+	}
 	return r.mine(q, i, err)
 }
 
@@ -145,7 +148,7 @@ func (r *Relay) showRun(w http.ResponseWriter, q *http.Request) *apiErr {
 	ctx, cancel := context.WithTimeout(q.Context(), answerTimeout-time.Second)
 	defer cancel()
 	doc := RunDoc{Info: i, Alive: r.reg.alive(i.Run)}
-	e, _, err := r.bus.FirstKept(ctx, i.Ref())
+	e, _, err := r.past.FirstKept(ctx, i.Ref())
 	switch {
 	case err == nil:
 		doc.First = e.Seq
@@ -157,6 +160,9 @@ func (r *Relay) showRun(w http.ResponseWriter, q *http.Request) *apiErr {
 		return r.busErr(err)
 	}
 	doc.State = f.doc()
+	if _, err := r.reg.find(ctx, i.Run); notFoundErr(err) {
+		doc.Info = f.entry(i) // only the archive knows the run
+	}
 	writeJSON(w, http.StatusOK, doc)
 	return nil
 }

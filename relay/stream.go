@@ -120,7 +120,7 @@ func (s *subscription) over(ctx context.Context) (bool, error) {
 		s.head = head
 		return exited && s.pos == head, nil
 	}
-	last, _, err := s.r.bus.Last(ctx, s.ref)
+	last, _, err := s.r.past.Last(ctx, s.ref)
 	if notFoundErr(err) {
 		return false, nil
 	}
@@ -296,7 +296,7 @@ func (s *subscription) wait(ctx, bg context.Context, d time.Duration, starting <
 // was anything.
 func (s *subscription) history(ctx context.Context) (sent bool, err error) {
 	var asm assembler
-	for e, err := range s.r.bus.History(ctx, s.ref, s.pos) {
+	for e, err := range s.r.past.History(ctx, s.ref, s.pos) {
 		if err != nil {
 			return sent, errors.Join(err, s.flush())
 		}

@@ -42,7 +42,7 @@ func (r *Relay) lineOf(q *http.Request, pos uint64) (l *line, last uint64, aerr 
 	}
 	ctx, cancel := context.WithTimeout(q.Context(), answerTimeout-time.Second)
 	defer cancel()
-	switch e, _, err := r.bus.Last(ctx, i.Ref()); {
+	switch e, _, err := r.past.Last(ctx, i.Ref()); {
 	case err == nil:
 		last = e.Seq
 	case !notFoundErr(err):

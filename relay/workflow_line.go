@@ -88,7 +88,7 @@ func (e *entry) after(pos uint64) (sse []byte, data int) {
 
 func newLine(r *Relay, ref bus.Ref, key lineKey, id workflow.ID) *line {
 	l := &line{
-		follower: newFollower(r.bus, ref, r.log), r: r, id: id, key: key, limit: r.cfg.QueueBytes,
+		follower: newFollower(r.past, ref, r.log), r: r, id: id, key: key, limit: r.cfg.QueueBytes,
 		m: *r.newMapping(ref.Tenant, id), merge: workflow.Merger{Off: r.cfg.Unmerged},
 		told: heading{run: id.String()}, subs: map[*rider]struct{}{},
 	}

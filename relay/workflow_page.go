@@ -91,7 +91,7 @@ func (p *workflowPage) read(ctx context.Context, r *Relay, l *line) *apiErr {
 	}
 	own.put = p.put
 	own.look = func(uint64) (bool, error) { return false, nil }
-	switch err := own.run(ctx, r.bus, l.ref); {
+	switch err := own.run(ctx, r.past, l.ref); {
 	case errors.Is(err, errFull):
 		g.park(l.key, p.next, own)
 	case errors.Is(err, errMapping):

@@ -44,7 +44,7 @@ func (r *Relay) newReplay(ref bus.Ref, id workflow.ID, pos uint64) *replay {
 }
 
 // run puts what is behind pos, in order, until the bus has no more or look says stop.
-func (p *replay) run(ctx context.Context, b *bus.Bus, ref bus.Ref) error {
+func (p *replay) run(ctx context.Context, b reader, ref bus.Ref) error {
 	if err := p.drain(); err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (s *watcher) replay(ctx, bg context.Context) error {
 			}
 			return s.line.holds(last), nil
 		}
-		err := p.run(ctx, s.r.bus, s.ref)
+		err := p.run(ctx, s.r.past, s.ref)
 		switch {
 		case err == nil, errors.Is(err, errMapping): // the line says of the latter
 			if err = s.flush(); err != nil || s.place.attach(s.pos) {

@@ -62,6 +62,13 @@ func (s *station) serveRelay(hub *natsd.Hub) error {
 	if s.others != nil {
 		o.Others, o.Gather = s.others.ready, s.others.gather
 	}
+	if c := &s.a.cfg.Archive; c.Dest != "" {
+		p, err := c.Open()
+		if err != nil {
+			return err
+		}
+		o.Archive = p.Reader() // what the streams have let go is read from there
+	}
 	r := relay.New(o)
 	if err := r.Check(); err != nil {
 		return err
