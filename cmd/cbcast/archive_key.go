@@ -51,21 +51,26 @@ func (a *app) keygenWrap(out string) error {
 			out = filepath.Join(a.archiveDir(), "wrap.key")
 		}
 	}
-	if _, err := os.Lstat(out); err == nil {
-		return fmt.Errorf("%s is there already", out)
+	if err := newWrapKey(out); err != nil {
+		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(out), 0o700); err != nil {
+	fmt.Fprintf(a.io.out, "wrapping key %s: without it nobody reads what is archived with it\n", out)
+	return nil
+}
+
+// newWrapKey makes the file of a key that encrypts keys of runs. It replaces none.
+func newWrapKey(file string) error {
+	if _, err := os.Lstat(file); err == nil {
+		return fmt.Errorf("%s is there already", file)
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err
 	}
 	key := make([]byte, 32)
 	if _, err := rand.Read(key); err != nil {
 		return err
 	}
-	if err := durable.WriteFile(out, []byte(hex.EncodeToString(key)+"\n"), 0o600); err != nil {
-		return err
-	}
-	fmt.Fprintf(a.io.out, "wrapping key %s: without it nobody reads what is archived with it\n", out)
-	return nil
+	return durable.WriteFile(file, []byte(hex.EncodeToString(key)+"\n"), 0o600)
 }
 
 func newArchiveRotate(a *app) *cobra.Command {

@@ -40,7 +40,9 @@ Two ways:
            and not the runs of one tenant
   init, tenant, user, run, revoke
            an operator with one account for each tenant, and JWTs: each run has a
-           credential of its own, which ends by itself`,
+           credential of its own, which ends by itself
+
+fleet writes, beside static accounts, every other secret of a deployment.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
@@ -49,7 +51,7 @@ Two ways:
 	f.StringVar(&o.store.URL, "url", o.store.URL, "where users find the server")
 	f.StringSliceVar(&o.tenants, "tenant", []string{a.cfg.Edge.Tenant}, "tenant; static takes several")
 	f.IntVar(&o.store.Partitions, "partitions", a.cfg.Partitions, "partitions of the events")
-	c.AddCommand(o.static(), o.init(), o.tenant(), o.user(), o.run(), o.revoke(), o.show())
+	c.AddCommand(o.fleet(), o.static(), o.init(), o.tenant(), o.user(), o.run(), o.revoke(), o.show())
 	return c
 }
 

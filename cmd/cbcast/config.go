@@ -55,6 +55,9 @@ type config struct {
 	// configured: auto joins or starts it, never leaves everything in the spool,
 	// require fails without it. "" is never where CI is set, else auto.
 	Hub string `env:"HUB"`
+	// With says which consumers up runs beside the relay: auto is metrics, and those that
+	// are configured; none, or names (metrics, notify, archive, trace).
+	With []string `env:"UP_WITH" envDefault:"auto"`
 	// StateDir holds the spool, the local store and the local token.
 	StateDir string `env:"STATE_DIR"`
 	// LogFile receives cbcast's own log. "" logs to stderr when that is a
@@ -113,7 +116,7 @@ func loadConfig(environ []string) (config, error) {
 			c.Hub = hubNever
 		}
 	}
-	return c, checkHub(c.Hub)
+	return c, errors.Join(checkHub(c.Hub), checkWith(c.With))
 }
 
 func checkHub(h string) error {

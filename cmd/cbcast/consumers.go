@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -87,8 +89,11 @@ func (a *app) runConsumer(ctx context.Context, k consumerKind) error {
 		}
 	})
 	err = c.Run(ctx)
-	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
-		err = cause
+	switch cause := context.Cause(ctx); {
+	case err == nil && cause != nil && !errors.Is(cause, context.Canceled):
+		return cause
+	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		return nil // it was stopped before it had begun
 	}
 	return err
 }
@@ -136,11 +141,35 @@ type upConsumer struct {
 func (a *app) newConsumers(st *station, log *slog.Logger) *consumers {
 	cs := &consumers{a: a, st: st, log: log}
 	for _, k := range consumerKinds() {
-		if k.wanted(&a.cfg) {
+		if a.upWith(k) {
 			cs.all = append(cs.all, &upConsumer{kind: k, err: errors.New("not started")})
 		}
 	}
 	return cs
+}
+
+// upWith reports whether up runs a program.
+func (a *app) upWith(k consumerKind) bool {
+	return slices.Contains(a.cfg.With, k.name) || slices.Contains(a.cfg.With, withAuto) && k.wanted(&a.cfg)
+}
+
+// What CBCAST_UP_WITH may say beside the names of programs.
+const (
+	withAuto = "auto"
+	withNone = "none"
+)
+
+func checkWith(with []string) error {
+	names := []string{withAuto, withNone}
+	for _, k := range consumerKinds() {
+		names = append(names, k.name)
+	}
+	for _, w := range with {
+		if !slices.Contains(names, w) || w == withNone && len(with) > 1 {
+			return fmt.Errorf("CBCAST_UP_WITH is %q; it must be auto, none, or some of %s", strings.Join(with, ","), strings.Join(names[2:], ","))
+		}
+	}
+	return nil
 }
 
 // run runs them until ctx ends.

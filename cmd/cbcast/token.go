@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -114,6 +115,29 @@ func expiry(s string, now time.Time) (time.Time, error) {
 		return time.Time{}, fmt.Errorf("--expires %q: want a time from now (720h) or a date to come (2027-01-31T00:00:00Z)", s)
 	}
 	return t.UTC(), nil
+}
+
+// dropToken takes the entry of a token that nobody has out of a file of tokens.
+func dropToken(name, token string) error {
+	data, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the list of tokens: %w", err)
+	}
+	list, err := relay.ParseTokens(data)
+	if err != nil {
+		return fmt.Errorf("the list of tokens in %s: %w", name, err)
+	}
+	kept := slices.DeleteFunc(slices.Clone(list), func(t relay.Token) bool { return t.Name == token })
+	if len(kept) == len(list) {
+		return nil
+	}
+	if data, err = json.MarshalIndent(kept, "", "  "); err != nil {
+		return err
+	}
+	return durable.WriteFile(name, append(data, '\n'), 0o600)
 }
 
 // addToken puts an entry into a file of tokens, whole or not at all.

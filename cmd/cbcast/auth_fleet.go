@@ -1,0 +1,126 @@
+package main
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cbcast/cbcast/consumers/archive"
+	"github.com/cbcast/cbcast/internal/durable"
+	"github.com/cbcast/cbcast/relay"
+)
+
+// fleetTokens are the tokens that a deployment begins with. Notify acts for the people
+// who press its buttons; admin is for whoever runs it.
+var fleetTokens = []relay.Token{
+	{Name: "notify", Scopes: []relay.Scope{relay.ScopeAnswer, relay.ScopeCommand, relay.ScopeDelegate}},
+	{Name: "admin", Scopes: []relay.Scope{relay.ScopeAdmin}},
+}
+
+func (o *authOptions) fleet() *cobra.Command {
+	return &cobra.Command{
+		Use:   "fleet",
+		Short: "Write all secrets of a deployment, those that are not there",
+		Long: `fleet writes what docker-compose.yml, or a deployment like it, needs to begin with:
+
+  nats/                 nats.conf and the users of its accounts, as auth static
+  relay.secret          what relays sign with that stand for one another
+  tokens.json           the list of tokens of the relays
+  tokens/admin, notify  the tokens themselves
+  archive/signing.pem   the key of the archive, and its public key
+  archive/wrap.key      what the keys of runs are encrypted with
+
+What is there is kept: a second call changes nothing but the permissions in nats.conf.`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			dir := o.store.Dir
+			o.store.Dir = filepath.Join(dir, "nats")
+			if _, err := o.store.Static(o.tenants); err != nil {
+				return err
+			}
+			for _, step := range []func(string) error{fleetSecret, o.a.fleetTokens, o.a.fleetArchive} {
+				if err := step(dir); err != nil {
+					return err
+				}
+			}
+			o.say("%s: complete", dir)
+			return nil
+		},
+	}
+}
+
+// missing reports whether there is no file name, and makes the directory for it.
+func missing(name string) (bool, error) {
+	_, err := os.Lstat(name)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	return true, os.MkdirAll(filepath.Dir(name), 0o700)
+}
+
+func fleetSecret(dir string) error {
+	name := filepath.Join(dir, "relay.secret")
+	if yes, err := missing(name); !yes {
+		return err
+	}
+	secret := make([]byte, 32)
+	_, _ = rand.Read(secret) // never fails
+	return durable.WriteFile(name, []byte(hex.EncodeToString(secret)+"\n"), 0o600)
+}
+
+// fleetTokens makes each token that has no file. The entry with its hash is in the list
+// before the token is: after a crash between them there is one entry too many.
+func (a *app) fleetTokens(dir string) error {
+	for _, t := range fleetTokens {
+		name := filepath.Join(dir, "tokens", t.Name)
+		yes, err := missing(name)
+		if err != nil {
+			return err
+		}
+		if !yes {
+			continue
+		}
+		token, entry, err := relay.NewToken(t)
+		if err != nil {
+			return err
+		}
+		list := filepath.Join(dir, "tokens.json")
+		if err := dropToken(list, t.Name); err != nil {
+			return err
+		}
+		if err := addToken(list, entry); err != nil {
+			return err
+		}
+		if err := durable.WriteFile(name, []byte(token+"\n"), 0o600); err != nil {
+			return fmt.Errorf("write the token of %s: %w", t.Name, err)
+		}
+	}
+	return nil
+}
+
+func (a *app) fleetArchive(dir string) error {
+	key := filepath.Join(dir, "archive", "signing.pem")
+	yes, err := missing(key)
+	if err != nil {
+		return err
+	}
+	if yes {
+		if err := archive.NewKey(key); err != nil {
+			return err
+		}
+	}
+	wrap := filepath.Join(dir, "archive", "wrap.key")
+	if yes, err = missing(wrap); !yes {
+		return err
+	}
+	return newWrapKey(wrap)
+}
