@@ -20,31 +20,36 @@ import (
 // recounted bounds the ended runs that a recount remembers.
 const recounted = 5_000_000
 
-// recount counts everything that the logs have, in the order in which it was stored. Then
-// the bounds are those of a living tally.
+// recount counts everything that the logs have, in the order in which it was stored.
 func (c *tally) recount(ctx context.Context, b *bus.Bus, logs []bus.Log) error {
 	c.ordered = true
 	c.ended, c.lost = newRing(recounted), newRing(recounted)
 	defer c.settle()
-	var all []*cursor
+	to := map[bus.Log]bus.Place{}
 	for _, log := range logs {
 		head, err := b.HeadLog(ctx, log)
 		if err != nil {
 			return fmt.Errorf("count again: %w", err)
 		}
-		next, stop := iter.Pull2(b.ReadLog(ctx, log, bus.Place{}, bus.Place{Seq: head}, "", ""))
+		to[log] = bus.Place{Seq: head}
+	}
+	return c.replay(ctx, b, to)
+}
+
+// replay counts what lies between what was counted and a place of each log, in the order in
+// which it was stored.
+func (c *tally) replay(ctx context.Context, b *bus.Bus, to map[bus.Log]bus.Place) error {
+	var all []*cursor
+	for log, end := range to {
+		next, stop := iter.Pull2(b.ReadLog(ctx, log, c.places[log], end, "", ""))
 		defer stop()
-		x := &cursor{log: log, next: next, head: head}
+		x := &cursor{log: log, next: next}
 		if err := x.step(); err != nil {
 			return fmt.Errorf("count again: %w", err)
 		}
 		all = append(all, x)
 	}
-	for {
-		x := earliest(all)
-		if x == nil {
-			break
-		}
+	for x := earliest(all); x != nil; x = earliest(all) {
 		if err := c.apply(ctx, x.log, x.at.At, x.at.Event, nil); err != nil {
 			return fmt.Errorf("count again: %w", err)
 		}
@@ -52,10 +57,12 @@ func (c *tally) recount(ctx context.Context, b *bus.Bus, logs []bus.Log) error {
 			return fmt.Errorf("count again: %w", err)
 		}
 	}
-	// What could not be read counts as read: the consumer's entries begin behind it.
-	for _, x := range all {
-		if c.places[x.log].Seq < x.head {
-			c.places[x.log] = bus.Place{Seq: x.head, Time: c.places[x.log].Time}
+	// What could not be read counts as read: entries begin behind it.
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for log, end := range to {
+		if at := c.places[log]; at.Seq < end.Seq {
+			c.places[log] = bus.Place{Seq: end.Seq, Time: at.Time}
 		}
 	}
 	return nil
@@ -81,7 +88,6 @@ type cursor struct {
 	log  bus.Log
 	next func() (bus.Entry, error, bool)
 	at   bus.Entry
-	head uint64
 	done bool
 }
 

@@ -34,6 +34,7 @@ const (
 	commitBytes  = 64 << 20
 	commitShare  = 10 // a commit may take a tenth of the time
 	tickEvery    = 10 * time.Second
+	startEvery   = time.Second // until all logs are read
 )
 
 // Metrics counts what the bus has. Its methods may be called at any time.
@@ -44,6 +45,8 @@ type Metrics struct {
 	serial sync.Mutex // what is counted: Handle, Commit and the tick
 	c      *tally
 	fill   map[bus.Log]bus.Place // to be read before more is counted: up to here
+	kick   chan struct{}         // has one when there is something to fill
+	fresh  bool                  // there was no snapshot, and not all logs are read yet
 	last   time.Time             // end of the last commit
 	took   time.Duration         // of the last commit
 
@@ -58,7 +61,7 @@ func New(o Options) (*Metrics, error) {
 	if o.Dir == "" {
 		return nil, errors.New("metrics: no directory")
 	}
-	m := &Metrics{o: o, reg: prometheus.NewRegistry(), c: newTally(o), fill: map[bus.Log]bus.Place{}}
+	m := &Metrics{o: o, reg: prometheus.NewRegistry(), c: newTally(o), fill: map[bus.Log]bus.Place{}, kick: make(chan struct{}, 1)}
 	m.behind.Store(true)
 	var err error
 	m.consumer, err = consume.New(consume.Config{
@@ -105,10 +108,9 @@ func (m *Metrics) Run(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	if err := m.load(ctx); err != nil {
+	if err := m.load(); err != nil {
 		return err
 	}
-	m.behind.Store(false)
 	tctx, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { m.tick(tctx) }) // ends with tctx
@@ -134,13 +136,14 @@ func (m *Metrics) lock() (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// load reads the snapshot, or counts all that the bus has where there is none to use.
-func (m *Metrics) load(ctx context.Context) error {
+// load reads the snapshot. Where there is none to use, all that the bus has is counted.
+func (m *Metrics) load() error {
 	m.serial.Lock()
 	defer m.serial.Unlock()
 	err := m.c.load(m.o.Dir)
 	if err == nil {
 		m.o.Log.Info("counts loaded", "saved", m.c.saved, "live_runs", len(m.c.live))
+		m.reveal()
 		return nil
 	}
 	why := whyMissing
@@ -155,16 +158,13 @@ func (m *Metrics) load(ctx context.Context) error {
 	default:
 		return fmt.Errorf("metrics: %w", err)
 	}
-	fresh := newTally(m.o)
-	if err := fresh.recount(ctx, m.o.Bus, consume.Logs(m.o.Partitions)); err != nil {
-		return fmt.Errorf("metrics: %w", err)
-	}
-	m.take(fresh)
+	// Reading begins where the server says; what was acked before that is read by catchUp.
+	m.take(newTally(m.o))
 	m.c.mu.Lock()
+	defer m.c.mu.Unlock()
 	m.c.inc(mRebuilds, why)
-	m.c.mu.Unlock()
-	m.o.Log.Info("counted from the streams", "live_runs", len(m.c.live))
-	return m.c.save(m.o.Dir)
+	m.fresh = true
+	return nil
 }
 
 // take replaces the counts. The tally itself stays: scrapes hold on to it.
@@ -177,49 +177,67 @@ func (m *Metrics) take(from *tally) {
 	c.places, c.holes, c.newest = from.places, from.holes, from.newest
 }
 
-// tick settles what only time settles.
+// tick settles what only time settles, and what no entry brings.
 func (m *Metrics) tick(ctx context.Context) {
-	t := time.NewTicker(tickEvery)
+	t := time.NewTimer(startEvery)
 	defer t.Stop()
 	for {
 		select {
 		case <-t.C:
+		case <-m.kick:
 		case <-ctx.Done():
 			return
 		}
-		m.serial.Lock()
-		err := m.catchUp(ctx)
-		if st := m.consumer.Status(); err == nil && st.Ready && st.Lag == 0 && !st.Standby {
-			m.c.expire(m.o.now().Add(-lostSlack))
-		}
-		m.serial.Unlock()
+		every, err := m.settle(ctx)
 		if err != nil && ctx.Err() == nil {
-			m.o.Log.Warn("what another instance read is not counted yet", "error", err)
+			m.o.Log.Warn("what was read before is not counted yet", "error", err)
 		}
+		t.Reset(every)
 	}
 }
 
-// catchUp counts what lies between the counts and the place from where a log is given:
-// another instance read it, or the snapshot was made elsewhere.
-func (m *Metrics) catchUp(ctx context.Context) error {
-	for log, to := range m.fill {
-		for e, err := range m.o.Bus.ReadLog(ctx, log, m.c.places[log], to, "", "") {
-			if err == nil {
-				err = m.c.apply(ctx, log, e.At, e.Event, nil)
-			}
-			if err != nil {
-				return fmt.Errorf("read what was not counted: %w", err)
-			}
+// settle says when to call it again.
+func (m *Metrics) settle(ctx context.Context) (time.Duration, error) {
+	m.serial.Lock()
+	defer m.serial.Unlock()
+	st := m.consumer.Status()
+	reading := len(st.Logs) > 0
+	for _, l := range st.Logs {
+		if reading = reading && l.Reading; l.Reading && l.At.Seq > m.c.places[l.Log].Seq && l.At.Seq > m.fill[l.Log].Seq {
+			m.fill[l.Log] = l.At // acked, and not by this instance
 		}
-		m.c.mu.Lock()
-		if m.c.places[log].Seq < to.Seq {
-			m.c.places[log] = to
-		}
-		m.c.mu.Unlock()
-		m.c.begun(log, to)
-		delete(m.fill, log)
 	}
-	m.behind.Store(false)
+	if err := m.catchUp(ctx); err != nil {
+		return startEvery, err
+	}
+	if !reading {
+		return startEvery, nil
+	}
+	m.fresh = false
+	m.reveal()
+	if st.Ready && st.Lag == 0 {
+		m.c.expire(m.o.now().Add(-lostSlack))
+	}
+	return tickEvery, nil
+}
+
+// reveal shows the counts if they are whole.
+func (m *Metrics) reveal() { m.behind.Store(m.fresh || len(m.fill) > 0) }
+
+// catchUp counts what lies between the counts and the place from where a log is given:
+// another instance read it, or there was no snapshot of this one.
+func (m *Metrics) catchUp(ctx context.Context) error {
+	if len(m.fill) == 0 {
+		return nil
+	}
+	if err := m.c.replay(ctx, m.o.Bus, m.fill); err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	for log, to := range m.fill {
+		m.c.begun(log, to)
+	}
+	clear(m.fill)
+	m.reveal()
 	return nil
 }
 
@@ -230,10 +248,8 @@ func (h handler) Handle(ctx context.Context, e *consume.Entry) error {
 	m := h.m
 	m.serial.Lock()
 	defer m.serial.Unlock()
-	if len(m.fill) > 0 {
-		if err := m.catchUp(ctx); err != nil {
-			return errors.Join(consume.ErrAgain, err)
-		}
+	if err := m.catchUp(ctx); err != nil {
+		return errors.Join(consume.ErrAgain, err)
 	}
 	return m.c.apply(ctx, e.Log, e.At, e.Event, e.Bad)
 }
@@ -261,7 +277,11 @@ func (h handler) Begun(log bus.Log, after bus.Place) {
 	defer h.m.serial.Unlock()
 	if after.Seq > h.m.c.places[log].Seq {
 		h.m.fill[log] = after
-		h.m.behind.Store(true)
+		h.m.reveal()
+		select {
+		case h.m.kick <- struct{}{}:
+		default:
+		}
 	} else {
 		h.m.c.begun(log, after)
 	}
@@ -271,6 +291,6 @@ func (h handler) Rebuilt(log bus.Log, after bus.Place) {
 	h.m.serial.Lock()
 	defer h.m.serial.Unlock()
 	delete(h.m.fill, log)
-	h.m.behind.Store(len(h.m.fill) > 0)
+	h.m.reveal()
 	h.m.c.rebuilt(log, after)
 }

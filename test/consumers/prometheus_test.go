@@ -192,7 +192,7 @@ scrape_configs: [{job_name: cbcast-metrics, static_configs: [{targets: [%q]}]}]
 
 func (p *prometheus) await(what string, ok func() bool) {
 	p.t.Helper()
-	for begin := time.Now(); !ok(); time.Sleep(100 * time.Millisecond) {
+	for begin := time.Now(); !ok(); <-time.After(100 * time.Millisecond) {
 		if time.Since(begin) > long {
 			p.t.Fatalf("waited too long for %s", what)
 		}
