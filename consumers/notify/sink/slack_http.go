@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"regexp"
 	"time"
 
 	"github.com/slack-go/slack"
@@ -76,8 +75,6 @@ type callbackReply struct {
 	done chan struct{}
 	ack  []byte // JSON, nil for an empty answer
 }
-
-var slackUser = regexp.MustCompile(`^[UW][A-Z0-9]{1,24}$`)
 
 // SlackHandler takes Slack's callbacks (POST, at the request URL that the app's
 // settings name) for whichever of the destinations' signing secrets has signed it. It
@@ -149,7 +146,7 @@ func (s *Slack) interact(payload []byte) (ack []byte, ok bool) {
 		return nil, true
 	}
 	var cb callback
-	if json.Unmarshal(payload, &cb) != nil || !slackUser.MatchString(cb.User.ID) {
+	if json.Unmarshal(payload, &cb) != nil || !slackUser(cb.User.ID) {
 		return nil, false
 	}
 	id := sha256.Sum256(payload)

@@ -1,7 +1,6 @@
 package sink
 
 import (
-	"regexp"
 	"strings"
 
 	"github.com/slack-go/slack"
@@ -42,16 +41,43 @@ func mrkdwn(s string) string {
 	return s
 }
 
-// mention is a mention of the rules, where it has the form of one; anything else is
-// a text.
+// mention is a mention of the rules, or several, where it has the form of one;
+// anything else is a text.
 func mention(s string) string {
-	if s = strings.TrimSpace(s); mentions.MatchString(s) {
-		return s
+	list := strings.Fields(s)
+	for _, m := range list {
+		if !isMention(m) {
+			return mrkdwn(oneLine(s))
+		}
 	}
-	return mrkdwn(oneLine(s))
+	return strings.Join(list, " ")
 }
 
-var mentions = regexp.MustCompile(`^(<(@[UW][A-Z0-9]{2,20}|!subteam\^S[A-Z0-9]{2,20}|!here|!channel)>( |$)){1,10}$`)
+// isMention reports whether a word calls a user, a group of users or a channel.
+func isMention(s string) bool {
+	if s == "<!here>" || s == "<!channel>" {
+		return true
+	}
+	user, isUser := strings.CutPrefix(s, "<@")
+	group, isGroup := strings.CutPrefix(s, "<!subteam^S")
+	switch {
+	case isUser:
+		return strings.HasSuffix(user, ">") && slackUser(strings.TrimSuffix(user, ">"))
+	case isGroup:
+		return strings.HasSuffix(group, ">") && slackID(strings.TrimSuffix(group, ">"))
+	}
+	return false
+}
+
+// slackUser reports whether s has the form of a user's id.
+func slackUser(s string) bool {
+	return s != "" && (s[0] == 'U' || s[0] == 'W') && slackID(s[1:])
+}
+
+func slackID(s string) bool {
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+	return s != "" && len(s) <= 24 && strings.Trim(s, letters) == ""
+}
 
 // anchor is a link of ours.
 func anchor(link, text string) string {
