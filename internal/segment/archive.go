@@ -108,7 +108,7 @@ type Archive struct {
 	segs      []*open    // not in the chain yet, in the order in which they were begun
 	queue     *list.List // of buffers with records, oldest first
 	held      int        // bytes of their memory
-	spare     [][]byte
+	spare     buffers
 	last      map[Log]Place // of what was appended
 	recovered []Recovered
 	signers   []*Signer
@@ -329,6 +329,7 @@ func (a *Archive) state(ctx context.Context, t *tenant, s *Statement) (*Head, er
 		h := &Head{Statement: s}
 		err := t.add(ctx, h, key)
 		if err == nil {
+			a.indexes(ctx, t)
 			return h, t.remember()
 		}
 		if !errors.Is(err, errMoved) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
+	"errors"
 )
 
 // Names of objects, and doors into what is not exported, for tests.
@@ -29,6 +30,19 @@ func (a *Archive) Forget(tenant string) {
 	clear(t.sealed)
 	t.known = positions{}
 	a.reader = NewReader(ReaderOptions{Store: &nothing{a.o.Store}})
+}
+
+// Tear leaves the open segments as a write that failed in the middle does.
+func (a *Archive) Tear() error {
+	for _, s := range a.segs {
+		_, err1 := s.f.WriteString("torn")
+		_, err2 := s.kf.WriteString("torn")
+		if err := errors.Join(err1, err2); err != nil {
+			return err
+		}
+		s.torn = true
+	}
+	return nil
 }
 
 // nothing is a store in which nothing is found.

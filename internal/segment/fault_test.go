@@ -171,7 +171,7 @@ func TestCrashes(t *testing.T) {
 			r := newRig(t)
 			r.key = key
 			r.Memory = 2000 // blocks are made between syncs, too
-			r.fill(22)
+			r.fill(18)
 			c := &crasher{at: at, after: after}
 			c.watch(r.Store.(*mem))
 			c.watch(r.Keys.(*mem))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"sort"
 	"time"
 )
 
@@ -330,20 +329,6 @@ func (d *directory) of(run string) (out []*entry) {
 			out = append(out, &d.blocks[i])
 		}
 	}
-	return out
-}
-
-// runs lists the runs, sorted.
-func (d *directory) runs() []string {
-	seen := map[string]bool{}
-	var out []string
-	for i := range d.blocks {
-		if r := d.blocks[i].run; !seen[r] {
-			seen[r] = true
-			out = append(out, r)
-		}
-	}
-	sort.Strings(out)
 	return out
 }
 

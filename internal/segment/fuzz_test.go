@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"encoding/binary"
 	"hash/crc32"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -229,4 +230,92 @@ func FuzzPage(f *testing.F) {
 // sumOf is the checksum that belongs at the end of b.
 func sumOf(b []byte) []byte {
 	return binary.LittleEndian.AppendUint32(nil, crc32.Checksum(b[:max(len(b)-4, 0)], castagnoli))
+}
+
+// TestEveryByte changes each byte of each form, with the checksums made right again: it is
+// refused, or read as something else, and never more than its bounds.
+func TestEveryByte(t *testing.T) {
+	seg := sampleSegment(t)
+	for i := range seg {
+		for _, x := range []byte{1, 0x80, 0xff} {
+			b := bytes.Clone(seg)
+			b[i] ^= x
+			readAll(b)
+			b = mended(b)
+			if n := len(b) - segTail; i >= n { // the end, too
+				copy(b[n+24:], sumOf(append(bytes.Clone(b[n:n+24]), 0, 0, 0, 0)))
+			}
+			if i < segHead+4 {
+				copy(b[segHead:], sumOf(b[:segHead+4]))
+			}
+			readAll(b)
+		}
+	}
+	for n := range seg {
+		readAll(seg[:n])
+	}
+	rec := appendRecord(nil, &Record{Stored: time.Unix(1, 2), Subject: "s", Header: [][2]string{{"a", "b"}, {"c", "d"}}, Data: []byte("x")})
+	for i := range rec {
+		for _, x := range []byte{1, 0x80, 0xff} {
+			b := bytes.Clone(rec)
+			b[i] ^= x
+			if r, _, err := splitRecord(b); err == nil && r.size() > len(b) {
+				t.Errorf("byte %d: %d bytes out of %d", i, r.size(), len(b))
+			}
+		}
+	}
+	info := blockInfo{records: 2}
+	eachRecord(rec, "t", &info, func(*Record) bool { return true }, func(error) {})
+	info.records = 0
+	if eachRecord(rec, "t", &info, func(*Record) bool { return true }, func(error) {}) {
+		t.Error("more records than said")
+	}
+	if eachRecord(rec, "t", &blockInfo{records: 1}, func(*Record) bool { return false }, func(error) {}) {
+		t.Error("it was told to stop")
+	}
+}
+
+func readAll(b []byte) {
+	c := new(coder)
+	f, err := openFile(c, bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		return
+	}
+	f.is(&Sealed{}, "acme") //nolint:errcheck // it must not crash
+	for i := range f.blocks {
+		if frame, err := f.block(&f.blocks[i]); err == nil {
+			c.open(frame, &f.uid, &[32]byte{9}) //nolint:errcheck // it must not crash
+			c.open(frame, &f.uid, &[32]byte{8}) //nolint:errcheck // it must not crash
+		}
+	}
+}
+
+// TestBomb: what is said of a size is not believed, and no more is unpacked than it says.
+func TestBomb(t *testing.T) {
+	enc, err := encoder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bomb := enc.EncodeAll(make([]byte, 32<<20), nil)
+	c := new(coder)
+	for _, raw := range []int{0, 100, 1 << 20, 31 << 20, 64 << 20} {
+		if _, err := c.unpack(bomb, raw); err == nil {
+			t.Errorf("%d bytes unpacked out of %d", raw, len(bomb))
+		}
+	}
+	if out, err := c.unpack(bomb, 32<<20); err != nil || len(out) != 32<<20 {
+		t.Errorf("%d, %v", len(out), err)
+	}
+	if _, err := c.unpack([]byte("nothing"), 2<<20); err == nil {
+		t.Error("unpacked nothing")
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range 10 {
+		c.unpack(bomb, 100) //nolint:errcheck // it must not take memory
+	}
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 10<<20 {
+		t.Errorf("%d bytes taken", n)
+	}
 }

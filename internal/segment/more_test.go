@@ -1,8 +1,10 @@
 package segment_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -542,5 +544,81 @@ func TestReader(t *testing.T) {
 		if err == nil {
 			t.Error("read after the end")
 		}
+	}
+}
+
+// TestTornWrite: what a failed write left in a file is cut before the next one.
+func TestTornWrite(t *testing.T) {
+	r := newRig(t)
+	a := r.open()
+	r.add(r.next("acme", "a"))
+	for range 2 {
+		if err := a.Sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Tear(); err != nil {
+			t.Fatal(err)
+		}
+		r.add(r.next("acme", "a"), r.next("acme", "b"))
+	}
+	r.seal()
+	r.whole("torn")
+}
+
+// TestHeadForm: a head has one form.
+func TestHeadForm(t *testing.T) {
+	r := newRig(t)
+	r.open()
+	r.add(r.next("acme", "a"))
+	h := r.seal()[0]
+	for name, change := range map[string]func(h *segment.Head){
+		"version":   func(h *segment.Head) { h.Version = 2 },
+		"number":    func(h *segment.Head) { h.Number = 2 },
+		"no number": func(h *segment.Head) { h.Number = 0 },
+		"previous":  func(h *segment.Head) { h.Number, h.Prev = 2, "xx" },
+		"nothing":   func(h *segment.Head) { h.Segment = nil },
+		"both":      func(h *segment.Head) { h.Statement = &segment.Statement{} },
+		"tenant":    func(h *segment.Head) { h.Tenant = strings.Repeat("x", 5000) },
+		"signature": func(h *segment.Head) { h.Sig = h.Sig[1:] },
+		"root":      func(h *segment.Head) { h.Segment.Root = "AA" },
+		"bytes":     func(h *segment.Head) { h.Segment.Bytes = -1 },
+		"name":      func(h *segment.Head) { h.Segment.Name = "../x" },
+		"segments": func(h *segment.Head) {
+			h.Segment, h.Statement = nil, &segment.Statement{Segments: make([]uint64, 20000)}
+		},
+		"run": func(h *segment.Head) {
+			h.Segment, h.Statement = nil, &segment.Statement{Run: strings.Repeat("x", 5000)}
+		},
+		"a local time": func(h *segment.Head) { h.Time = h.Time.Round(0).In(time.FixedZone("x", 25*3600)) },
+	} {
+		c, s := *h, *h.Segment
+		c.Segment = &s
+		change(&c)
+		b, err := json.Marshal(&c)
+		if err != nil {
+			continue // it cannot be written
+		}
+		if _, err := segment.ParseHead(b); !errors.Is(err, segment.ErrHead) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	good := h.Encode()
+	for _, b := range [][]byte{
+		nil, []byte("{}"), append([]byte(" "), good...), bytes.Replace(good, []byte(`"v":1`), []byte(`"v":1,"v":1`), 1),
+		bytes.Replace(good, []byte(`"v":1`), []byte(`"V":1`), 1), bytes.Replace(good, []byte(`"v":1`), []byte(`"v":1,"x":1`), 1),
+		bytes.Repeat([]byte(" "), 2<<20),
+	} {
+		if _, err := segment.ParseHead(b); !errors.Is(err, segment.ErrHead) {
+			t.Errorf("%.40q: %v", b, err)
+		}
+	}
+	if again := must(segment.ParseHead(append(good, '\n'))); again.Hash() != h.Hash() || !again.SignedBy(public(r.key)) || again.SignedBy(nil) {
+		t.Error("another head")
+	}
+	if _, err := segment.ParseSigner(bytes.Repeat([]byte("x"), 5000)); err == nil {
+		t.Error("a long signer")
+	}
+	if s := (&segment.Signer{Key: "x"}); s.Public() != nil {
+		t.Error("a key")
 	}
 }

@@ -218,27 +218,22 @@ func (a *Archive) release(b *buffer) {
 	a.queue.Remove(b.elem)
 	b.elem = nil
 	a.held -= cap(b.b)
-	if cap(b.b) >= a.o.Block && len(a.spare) < maxSpare {
-		a.spare = append(a.spare, b.b[:0])
-	}
+	a.spare.put(b.b)
 	b.b, b.info = nil, blockInfo{}
 }
-
-// maxSpare bounds the memory kept for buffers, in buffers.
-const maxSpare = 8
 
 // take puts a record into a buffer.
 func (a *Archive) take(b *buffer, r *Record) {
 	if b.elem == nil {
 		b.elem = a.queue.PushBack(b)
-		if n := len(a.spare); n > 0 {
-			b.b, a.spare = a.spare[n-1], a.spare[:n-1]
-		}
-		a.held += cap(b.b)
 	}
-	was := cap(b.b)
+	if need := len(b.b) + r.size(); need > cap(b.b) {
+		grown := append(a.spare.get(need), b.b...)
+		a.held += cap(grown) - cap(b.b)
+		a.spare.put(b.b)
+		b.b = grown
+	}
 	b.b = appendRecord(b.b, r)
-	a.held += cap(b.b) - was
 	b.info.add(r)
 	b.last = later(b.last, Place{r.StreamSeq, r.Stored})
 }
