@@ -147,13 +147,15 @@ func askHash(a *run.AskView) string {
 		h.Write(b)
 	}
 	for _, s := range []string{a.ID, a.Class, a.Kind, a.Tool, a.ToolUseID, a.Title} {
-		part([]byte(s))
+		part([]byte(strings.ToValidUTF8(s, "\ufffd"))) // as JSON has it
 	}
 	if f := a.Form; f != nil {
 		part(canonical(f.Input))
-		part([]byte(f.Message))
-		questions, _ := json.Marshal(f.Questions) // of strings and bools: cannot fail
-		part(questions)
+		part([]byte(strings.ToValidUTF8(f.Message, "\ufffd")))
+		for _, q := range f.Questions {
+			question, _ := json.Marshal(q) // of strings and bools: cannot fail
+			part(canonical(question))
+		}
 		for _, c := range f.Choices {
 			part(canonical(c))
 		}

@@ -84,6 +84,13 @@ func TestAskedShowsAll(t *testing.T) {
 	if err := json.Unmarshal(raw, &b); err != nil || sink.AskHash(&amp) != sink.AskHash(&b) {
 		t.Errorf("escapes of JSON change the hash: %v", err)
 	}
+	odd := question("a1", run.AskQuestion{ID: "q", Text: "no\xffutf8 <&>"})
+	odd.Title, odd.Form.Choices, odd.Form.Input = "no\xffutf8", []json.RawMessage{}, json.RawMessage(`{"a":1.50, "b":"\u00e9"}`)
+	raw, _ = json.Marshal(odd)
+	b = run.AskView{}
+	if err := json.Unmarshal(raw, &b); err != nil || sink.AskHash(&odd) != sink.AskHash(&b) {
+		t.Errorf("JSON changes the hash: %v", err)
+	}
 	for name, change := range map[string]func(*run.AskView){
 		"input":    func(a *run.AskView) { a.Form.Input = json.RawMessage(`{"command":"a && c"}`) },
 		"tool":     func(a *run.AskView) { a.Tool = "Write" },

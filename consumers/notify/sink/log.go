@@ -1,0 +1,43 @@
+package sink
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+)
+
+// A Log writes each notice as one line to the program's own log: what a fleet begins
+// with, before its people have said where they want to be told.
+type Log struct {
+	name string
+	log  *slog.Logger
+}
+
+// NewLog returns the destination called name.
+func NewLog(name string, log *slog.Logger) *Log { return &Log{name, log} }
+
+// Name implements [Sink].
+func (l *Log) Name() string { return l.name }
+
+// Capabilities implements [Sink].
+func (l *Log) Capabilities() Capabilities { return Capabilities{} }
+
+// Lane implements [Sink].
+func (l *Log) Lane(*Notice) string { return "" }
+
+// Close implements [Sink].
+func (l *Log) Close() error { return nil }
+
+// Send implements [Sink]. What the agent said is not in the line.
+func (l *Log) Send(_ context.Context, n *Notice) Outcome {
+	b := briefOf(n)
+	args := []any{"destination", l.name, "id", n.ID, "kind", n.Kind, "headline", b.headline}
+	if n.Run != "" {
+		args = append(args, "tenant", n.Tenant, "run", n.Run, "name", b.name)
+	}
+	for _, f := range b.facts {
+		args = append(args, slog.String(strings.ToLower(f.label), f.value))
+	}
+	l.log.Info("notice", args...)
+	return Outcome{Verdict: Delivered}
+}
