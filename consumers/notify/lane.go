@@ -66,6 +66,9 @@ func (d *desk) admit(it *item, now time.Time) {
 	it.lane = l
 	at, _ := slices.BinarySearchFunc(l.items, it.Order, func(o *item, order uint64) int { return cmp.Compare(o.Order, order) })
 	l.items = slices.Insert(l.items, at, it)
+	if it.Pause.After(now) { // as before a restart
+		l.pause(it.Pause)
+	}
 	if limit := d.rules.queue(l.dest); len(l.items) > limit {
 		d.overflow(l)
 	}
@@ -102,6 +105,13 @@ func (d *desk) lane(dest, name string) *lane {
 // limit takes the lane's rate from the rules. The caller holds mu.
 func (d *desk) limit(l *lane) {
 	l.bucket.every, l.bucket.burst = d.rules.rate(l.dest)
+}
+
+// pause leaves the destination alone until t: it said that it is busy.
+func (l *lane) pause(t time.Time) {
+	if t.After(l.paused) {
+		l.paused, l.throttled = t, true
+	}
 }
 
 func (l *lane) poke() {

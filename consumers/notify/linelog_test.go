@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -123,10 +124,10 @@ func TestTold(t *testing.T) {
 		return l
 	}
 	l, now := open(), time.Now()
-	const n = 60_000
+	const n = 15_000
 	batch := make([]*marks, 0, 1000)
 	for i := range n {
-		batch = append(batch, &marks{Tenant: "t", Run: fmt.Sprint("run-", i), At: now, End: sink.Finished, Ask: i % 7})
+		batch = append(batch, &marks{Tenant: "t", Run: fmt.Sprint("run-", i), At: now, End: sink.Finished, Ask: i % 7, Late: []string{strings.Repeat("x", 300)}})
 		if len(batch) == cap(batch) {
 			if err := l.put(batch, now); err != nil {
 				t.Fatal(err)

@@ -25,13 +25,22 @@ func (d *desk) outcome(l *lane, it *item, n *sink.Notice, unsure bool, out sink.
 	log := d.log.With("destination", l.dest, "notice", n.ID, "kind", it.Kind, "run", it.Run, "attempt", it.Tries)
 	switch out.Verdict {
 	case sink.Delivered:
+		if l.breaker.failures >= breakerAfter { // it is back: the others need not wait for their time
+			for _, o := range l.items {
+				o.Next = time.Time{}
+			}
+		}
 		l.breaker.ok()
 		l.throttled = false
 		d.leave(it)
 		d.put(&record{Gone: []gone{{it.ID, "delivered"}}})
 		d.m.delivered(it, now)
 		d.sent.add(it, d.noteOfSent(n), now)
-		log.Info("notice delivered", "note", out.Note)
+		if out.Note != "" {
+			log.Warn("notice delivered, not as it was to be", "note", d.secrets.clean(out.Note))
+		} else {
+			log.Debug("notice delivered")
+		}
 	case sink.Gone:
 		d.disable(l.dest, why, now)
 	case sink.Refused:
@@ -51,9 +60,7 @@ func (d *desk) outcome(l *lane, it *item, n *sink.Notice, unsure bool, out sink.
 		d.again(l, it, out, true, now)
 		log.Warn("notice may be delivered", "error", why, "again", it.Next)
 	default: // Retry
-		if out.Throttled {
-			l.throttled = true
-		} else {
+		if !out.Throttled {
 			l.breaker.failed(now)
 		}
 		d.again(l, it, out, unsure, now) // an attempt before this one may have worked
@@ -68,18 +75,20 @@ func (d *desk) again(l *lane, it *item, out sink.Outcome, unsure bool, now time.
 		d.bury(it, "every attempt failed, the last with: "+d.secrets.clean(errText(out.Err)), "dead")
 		return
 	}
-	tries := it.Tries
+	t := &try{Item: it.ID, N: it.Tries, Unsure: unsure}
 	switch {
 	case out.After > 0:
 		after = min(out.After, maxAfter)
-		l.paused = now.Add(after)
+		t.Pause = now.Add(after).UTC()
 	case out.Throttled:
 		if after = min(after, throttledFor); !more {
 			after = throttledFor
 		}
-		l.paused = now.Add(after)
+		t.Pause = now.Add(after).UTC()
 	}
-	d.put(&record{Try: &try{Item: it.ID, N: tries, Unsure: unsure, Next: now.Add(after).UTC()}})
+	t.Next = now.Add(after).UTC()
+	l.pause(t.Pause)
+	d.put(&record{Try: t})
 }
 
 func errText(err error) string {

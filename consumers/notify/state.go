@@ -43,6 +43,7 @@ type item struct {
 	Expires time.Time `json:"expires"`
 	Tries   int       `json:"tries,omitempty"`
 	Next    time.Time `json:"next,omitzero"`
+	Pause   time.Time `json:"pause,omitzero"`
 	Unsure  bool      `json:"unsure,omitempty"` // an attempt began and nobody knows how it ended
 	Members []string  `json:"members,omitempty"`
 	First   bool      `json:"first,omitempty"` // of what it tells, nothing was told there before
@@ -77,6 +78,7 @@ type try struct {
 	N      int       `json:"n"`
 	Unsure bool      `json:"unsure"`
 	Next   time.Time `json:"next,omitzero"`
+	Pause  time.Time `json:"pause,omitzero"` // until then the whole lane is left alone
 }
 
 // A watch is something that was told and still holds: an open ask, a lost run. It
@@ -178,7 +180,7 @@ func (s *state) apply(r *record, size int) {
 	}
 	if t := r.Try; t != nil {
 		if it := s.items[t.Item]; it != nil {
-			it.Tries, it.Unsure, it.Next = t.N, t.Unsure, t.Next
+			it.Tries, it.Unsure, it.Next, it.Pause = t.N, t.Unsure, t.Next, t.Pause
 		}
 	}
 	for _, m := range r.Marks {
