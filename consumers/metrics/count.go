@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -12,7 +11,6 @@ import (
 	"github.com/cbcast/cbcast/internal/dialect"
 	"github.com/cbcast/cbcast/internal/event"
 	"github.com/cbcast/cbcast/internal/run"
-	"github.com/cbcast/cbcast/internal/subject"
 )
 
 // Bounds of what is remembered about runs that are not live.
@@ -99,48 +97,6 @@ func (c *tally) apply(ctx context.Context, log bus.Log, at bus.Place, e *event.E
 	err := c.entry(ctx, log, at, e, bad)
 	c.passed(log, at, err)
 	return err
-}
-
-// isNew reports whether a place was not counted before.
-func (c *tally) isNew(log bus.Log, at bus.Place) bool {
-	if at.Seq > c.places[log].Seq || c.holes[log].has(at.Seq) {
-		return true
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.inc(mRepeated)
-	return false
-}
-
-// passed notes that a log was read up to at. What was skipped is of a run that is held up:
-// it comes later.
-func (c *tally) passed(log bus.Log, at bus.Place, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	last, h := c.places[log].Seq, c.holes[log]
-	if h == nil {
-		h = &holes{}
-		c.holes[log] = h
-	}
-	if at.Seq > last {
-		h.add(last+1, at.Seq-1)
-		if err != nil {
-			h.add(at.Seq, at.Seq)
-		}
-		c.places[log] = at
-	} else if err == nil {
-		h.remove(at.Seq)
-	}
-	if at.Time.After(c.newest) {
-		c.newest = at.Time
-	}
-}
-
-// begun is told that what lies up to after is acked: nothing of it comes again.
-func (c *tally) begun(log bus.Log, after bus.Place) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.holes[log].forget(after.Seq)
 }
 
 func (c *tally) entry(ctx context.Context, log bus.Log, at bus.Place, e *event.Event, bad error) error {
@@ -290,160 +246,6 @@ func (c *tally) fold(ctx context.Context, l *live, seq uint64, part int, whole b
 		}
 	}
 	return nil
-}
-
-// fact counts a fact about a run that its edge did not write.
-func (c *tally) fact(ctx context.Context, at bus.Place, e *event.Event) error {
-	switch e.Type {
-	case event.TypeLost, event.TypeResumed:
-	case event.TypeCommandFact:
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.frame(nil, e)
-		c.relayFact(e)
-		return nil
-	default:
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.frame(nil, e)
-		return nil
-	}
-	k := runKey{e.Tenant, e.Run}
-	l := c.live[k]
-	over := false
-	if _, ok := c.ended.get(k); ok {
-		over = true
-	} else if _, ok := c.lost.get(k); ok {
-		over = true
-	}
-	if l == nil && !over && e.Type == event.TypeLost {
-		var err error
-		if over, err = c.exited(ctx, e); err != nil {
-			return err
-		}
-	}
-	who := c.tenant(e.Tenant)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.frame(nil, e)
-	if e.Type == event.TypeResumed {
-		c.inc(mResumed, who)
-		if l != nil {
-			c.settleLost(l, at.Time)
-			l.Lost = time.Time{}
-		}
-		return nil
-	}
-	c.inc(mLost, who)
-	if over {
-		return nil
-	}
-	if l == nil {
-		l = &live{Tenant: strings.Clone(e.Tenant), Run: strings.Clone(e.Run), Partition: subject.Partition(e.Run, c.opt.Partitions)}
-		l.Who, l.Dialect, l.CI, l.Repo, l.Flow, l.Touched = who, unknown, none, none, none, at.Time
-		c.enter(l)
-	}
-	l.Lost = at.Time
-	return nil
-}
-
-// exited asks the bus whether a run's exit is stored.
-func (c *tally) exited(ctx context.Context, e *event.Event) (bool, error) {
-	if c.past == nil || c.ordered {
-		return false, nil
-	}
-	last, _, err := c.past.Last(ctx, bus.Ref{Tenant: e.Tenant, Run: e.Run, Partition: subject.Partition(e.Run, c.opt.Partitions)})
-	if errors.Is(err, bus.ErrNotFound) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("look for the end of a lost run: %w", err)
-	}
-	// It may be stored and not counted yet: it is counted when it is read.
-	return last.Type == event.TypeExited, nil
-}
-
-// settleLost counts a run as lost for good if it was lost for long enough at a time of the
-// bus.
-func (c *tally) settleLost(l *live, now time.Time) {
-	if l.Final || l.Lost.IsZero() || now.Before(l.Lost.Add(c.opt.LostFinal)) {
-		return
-	}
-	l.Final = true
-	c.inc(mFinished, l.who(string(run.Lost))...)
-}
-
-// expire settles lost runs whose time is over, and forgets runs of which nothing came.
-func (c *tally) expire(now time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, l := range c.live {
-		c.settleLost(l, now)
-		switch {
-		case l.Final && !l.Lost.IsZero():
-			c.lost.put(ended{l.Tenant, l.Run, l.Last, true})
-			c.leave(l)
-		case now.Sub(l.Touched) > forgetAfter && l.Lost.IsZero():
-			c.inc(mForgotten)
-			c.leave(l)
-		}
-	}
-}
-
-// over counts the end of a run.
-func (c *tally) over(l *live) {
-	st := l.state
-	verdict := string(run.Success)
-	if j := st.Verdict(); j != nil {
-		verdict = string(j.Verdict)
-	}
-	if l.Final {
-		c.inc(mCorrected, l.Who, verdict)
-	} else {
-		c.inc(mFinished, l.who(verdict)...)
-	}
-	v := st.View()
-	took := time.Duration(0)
-	if v.Exit != nil && v.Exit.DurationMS > 0 && v.Exit.DurationMS < maxDuration.Milliseconds() {
-		took = time.Duration(v.Exit.DurationMS) * time.Millisecond
-	} else if v.StartedAt != nil && v.EndedAt != nil {
-		took = v.EndedAt.Sub(*v.StartedAt)
-	}
-	ended := l.Touched
-	if v.EndedAt != nil {
-		ended = *v.EndedAt
-	}
-	c.measure(mDuration, took, l.exemplar(ended), l.Dialect, verdict)
-	for _, t := range v.Turns {
-		if t.Verdict != nil {
-			c.inc(mTurnsDone, l.Dialect, string(t.Verdict.Verdict))
-		}
-		for _, a := range t.Agents {
-			c.inc(mAgents, l.Dialect, among(agentStates, a.State))
-		}
-	}
-	if v.Dropped != nil {
-		for word, n := range v.Dropped.Verdicts {
-			c.add(mTurnsDone, int64(n), l.Dialect, word)
-		}
-	}
-	for _, t := range v.Tasks {
-		for _, a := range t.Agents {
-			c.inc(mAgents, l.Dialect, among(agentStates, a.State))
-		}
-	}
-	c.remember(l)
-}
-
-// remember keeps what an ended run needs.
-func (c *tally) remember(l *live) {
-	e := ended{l.Tenant, l.Run, l.Last, l.Final}
-	if l.Final {
-		c.lost.put(e)
-	} else {
-		c.ended.put(e)
-	}
-	c.leave(l)
 }
 
 // dialectOf is the dialect that a ce-type names, "" where it names none.

@@ -3,7 +3,51 @@ package metrics
 import (
 	"cmp"
 	"slices"
+
+	"github.com/cbcast/cbcast/internal/bus"
 )
+
+// isNew reports whether a place was not counted before.
+func (c *tally) isNew(log bus.Log, at bus.Place) bool {
+	if at.Seq > c.places[log].Seq || c.holes[log].has(at.Seq) {
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.inc(mRepeated)
+	return false
+}
+
+// passed notes that a log was read up to at. What was skipped is of a run that is held up:
+// it comes later.
+func (c *tally) passed(log bus.Log, at bus.Place, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last, h := c.places[log].Seq, c.holes[log]
+	if h == nil {
+		h = &holes{}
+		c.holes[log] = h
+	}
+	if at.Seq > last {
+		h.add(last+1, at.Seq-1)
+		if err != nil {
+			h.add(at.Seq, at.Seq)
+		}
+		c.places[log] = at
+	} else if err == nil {
+		h.remove(at.Seq)
+	}
+	if at.Time.After(c.newest) {
+		c.newest = at.Time
+	}
+}
+
+// begun is told that what lies up to after is acked: nothing of it comes again.
+func (c *tally) begun(log bus.Log, after bus.Place) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.holes[log].forget(after.Seq)
+}
 
 // A hole is a row of places, first and last.
 type hole [2]uint64
