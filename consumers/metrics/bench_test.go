@@ -55,3 +55,25 @@ func BenchmarkApply(b *testing.B) {
 		i++
 	}
 }
+
+// BenchmarkShortRuns is one event of runs that have ten.
+func BenchmarkShortRuns(b *testing.B) {
+	const runs = 2000
+	var list []*event.Event
+	for n := range runs {
+		list = append(list, quick(n).events...)
+	}
+	b.ReportAllocs()
+	ctx := context.Background()
+	c := newTally(testOptions().defaults())
+	i := 0
+	for b.Loop() {
+		if i%len(list) == 0 {
+			c.ended = newRing(maxEnded)
+		}
+		if err := c.apply(ctx, 0, bus.Place{Seq: uint64(i + 1), Time: time.Unix(1, int64(i))}, list[i%len(list)], nil); err != nil {
+			b.Fatal(err)
+		}
+		i++
+	}
+}
