@@ -92,7 +92,7 @@ func (b *builder) index(ctx context.Context, from, to uint64) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) //nolint:errcheck // Open removes it
+	defer os.Remove(f.Name()) // Open removes it
 	defer f.Close()
 	if err := b.write(ctx, f, from, to); err != nil {
 		return err

@@ -35,7 +35,7 @@ func OpenDir(path string) (*Dir, error) {
 	}
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > staleTemp {
-			os.Remove(filepath.Join(path, tempDir, e.Name())) //nolint:errcheck // it is tried again the next time
+			os.Remove(filepath.Join(path, tempDir, e.Name())) // it is tried again the next time
 		}
 	}
 	return d, nil
@@ -102,7 +102,7 @@ func (d *Dir) Create(_ context.Context, key string, body *io.SectionReader) (err
 	if err != nil {
 		return fmt.Errorf("create %s: %w", key, err)
 	}
-	defer os.Remove(temp) //nolint:errcheck // OpenDir removes it later
+	defer os.Remove(temp) // OpenDir removes it later
 	if err := mkdirs(filepath.Dir(path)); err != nil {
 		return fmt.Errorf("create %s: %w", key, err)
 	}
@@ -126,7 +126,7 @@ func (d *Dir) temp(body *io.SectionReader) (path string, err error) {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
-		os.Remove(f.Name()) //nolint:errcheck // OpenDir removes it later
+		os.Remove(f.Name()) // OpenDir removes it later
 		return "", err
 	}
 	return f.Name(), nil

@@ -94,7 +94,7 @@ func FuzzSegment(f *testing.F) {
 				if err != nil {
 					break
 				}
-				parseBlock(frame) //nolint:errcheck // it must not crash
+				parseBlock(frame) // it must not crash
 			}
 		}
 	})
@@ -112,7 +112,7 @@ func FuzzRecords(f *testing.F) {
 			if again := appendRecord(nil, r); len(again) != len(b)-len(rest) {
 				t.Fatalf("%d bytes became %d", len(b)-len(rest), len(again))
 			}
-			r.Event() //nolint:errcheck // it must not crash
+			r.Event() // it must not crash
 			b = rest
 		}
 	})
@@ -152,7 +152,7 @@ func FuzzSigner(f *testing.F) {
 	f.Add(newSigner(1, pub, "me", time.Unix(1, 0), key).Encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if s, err := ParseSigner(b); err == nil {
-			newRing([]*Signer{s}, []ed25519.PublicKey{pub}) //nolint:errcheck // it must not crash
+			newRing([]*Signer{s}, []ed25519.PublicKey{pub}) // it must not crash
 		}
 	})
 }
@@ -196,9 +196,9 @@ func FuzzIndex(f *testing.F) {
 				continue
 			}
 			for i := range x.pages {
-				x.page(new(coder), i) //nolint:errcheck // it must not crash
+				x.page(new(coder), i) // it must not crash
 			}
-			x.find(new(coder), "b") //nolint:errcheck // it must not crash
+			x.find(new(coder), "b") // it must not crash
 		}
 	})
 }
@@ -281,11 +281,11 @@ func readAll(b []byte) {
 	if err != nil {
 		return
 	}
-	f.is(&Sealed{}, "acme") //nolint:errcheck // it must not crash
+	f.is(&Sealed{}, "acme") // it must not crash
 	for i := range f.blocks {
 		if frame, err := f.block(&f.blocks[i]); err == nil {
-			c.open(frame, &f.uid, &[32]byte{9}) //nolint:errcheck // it must not crash
-			c.open(frame, &f.uid, &[32]byte{8}) //nolint:errcheck // it must not crash
+			c.open(frame, &f.uid, &[32]byte{9}) // it must not crash
+			c.open(frame, &f.uid, &[32]byte{8}) // it must not crash
 		}
 	}
 }
@@ -312,7 +312,7 @@ func TestBomb(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for range 10 {
-		c.unpack(bomb, 100) //nolint:errcheck // it must not take memory
+		c.unpack(bomb, 100) // it must not take memory
 	}
 	runtime.ReadMemStats(&after)
 	if n := after.TotalAlloc - before.TotalAlloc; n > 10<<20 {

@@ -76,7 +76,7 @@ func (p *page) encode(wrap []byte) ([]byte, error) {
 			return nil, err
 		}
 		nonce := make([]byte, 12)
-		rand.Read(nonce) //nolint:errcheck // it never fails
+		rand.Read(nonce) // it never fails
 		b = gcm.Seal(append(b, nonce...), nonce, e.key[:], additional(&p.uid, []byte(e.run)))
 	}
 	return le.AppendUint32(b, crc32.Checksum(b, castagnoli)), nil

@@ -73,7 +73,7 @@ func (a *Archive) begin(tenant string, day int32) (_ *open, err error) {
 		segHeader: segHeader{day: day, tenant: tenant}, begun: time.Now(), runs: map[string]*openRun{},
 		before: map[Log]Place{}, upTo: map[Log]Place{},
 	}
-	rand.Read(s.uid[:]) //nolint:errcheck // it never fails
+	rand.Read(s.uid[:]) // it never fails
 	s.path = filepath.Join(a.o.Dir, fmt.Sprintf("%020d-%s", s.begun.UnixNano(), hex.EncodeToString(s.uid[:])))
 	if err := a.step("begin keys"); err != nil {
 		return nil, err
@@ -85,8 +85,8 @@ func (a *Archive) begin(tenant string, day int32) (_ *open, err error) {
 	defer func() {
 		if err != nil {
 			s.close()
-			os.Remove(s.path + segSuffix)  //nolint:errcheck // recovery removes it
-			os.Remove(s.path + keysSuffix) //nolint:errcheck // recovery removes it
+			os.Remove(s.path + segSuffix)  // recovery removes it
+			os.Remove(s.path + keysSuffix) // recovery removes it
 		}
 	}()
 	if err := a.step("begin segment"); err != nil {
@@ -122,7 +122,7 @@ func (s *open) buffer(run string, log Log, create bool) *buffer {
 			return nil
 		}
 		r = &openRun{}
-		rand.Read(r.key[:]) //nolint:errcheck // it never fails
+		rand.Read(r.key[:]) // it never fails
 		s.runs[run] = r
 		s.ids += len(run)
 	}
@@ -166,7 +166,7 @@ func (a *Archive) flush(b *buffer) error {
 		}
 	}
 	var nonce [12]byte
-	rand.Read(nonce[:]) //nolint:errcheck // it never fails
+	rand.Read(nonce[:]) // it never fails
 	b.info.run, b.info.log = b.run, b.log
 	frame, err := a.coder.pack(&b.info, b.b, &s.uid, &b.r.key, nonce)
 	if err != nil {

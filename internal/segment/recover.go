@@ -195,7 +195,7 @@ func (s *open) scan(size int64, rec *Recovered) error {
 // countCut counts the records in the torn block at off, as far as its head says.
 func countCut(r io.ReaderAt, off, size int64) int64 {
 	b := make([]byte, min(size-off, blockHead+maxID))
-	if n, _ := r.ReadAt(b, off); n < blockHead { //nolint:errcheck // a short read is no head
+	if n, _ := r.ReadAt(b, off); n < blockHead { // a short read is no head
 		return 0
 	}
 	i, err := parseBlock(b)

@@ -26,7 +26,6 @@ type scene struct {
 	store, keys   *mem
 	heads         []*segment.Head // as kept elsewhere
 	early         *mem            // the store as it was at head 10
-	uid           map[string]string
 }
 
 func newScene(t *testing.T) *scene {
