@@ -97,10 +97,7 @@ func (a *Archive) pass(r *Record) {
 // look finds the segment that r belongs into, nil for none, and what the tenant's
 // segments that are not in the chain know of its run.
 func (a *Archive) look(r *Record, day int32) (seg *open, pos position, already bool) {
-	for _, s := range a.segs {
-		if s.tenant != r.Tenant {
-			continue
-		}
+	for _, s := range a.byTenant[r.Tenant] {
 		if s.day == day && !s.done && !s.full {
 			seg = s
 		}
@@ -139,7 +136,7 @@ func (a *Archive) room(seg *open, r *Record, day int32) (*open, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.segs = append(a.segs, seg)
+	a.setSegs(append(a.segs, seg))
 	return seg, nil
 }
 

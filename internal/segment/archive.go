@@ -105,9 +105,10 @@ type Archive struct {
 	coder     coder
 	reader    *Reader // of the index
 	tenants   map[string]*tenant
-	segs      []*open    // not in the chain yet, in the order in which they were begun
-	queue     *list.List // of buffers with records, oldest first
-	held      int        // bytes of their memory
+	segs      []*open            // not in the chain yet, in the order in which they were begun
+	byTenant  map[string][]*open // the same
+	queue     *list.List         // of buffers with records, oldest first
+	held      int                // bytes of their memory
 	spare     buffers
 	last      map[Log]Place // of what was appended
 	recovered []Recovered
@@ -125,6 +126,14 @@ type tenant struct {
 	found   map[string]*Head // of segments of this archive that were in the chain already, by uid
 	foreign bool             // another archiver has added a segment
 	indexed uint64           // the last head for which indexes were written
+}
+
+// setSegs changes which segments are not in the chain. It is rare; what asks is each record.
+func (a *Archive) setSegs(segs []*open) {
+	a.segs, a.byTenant = segs, map[string][]*open{}
+	for _, s := range segs {
+		a.byTenant[s.tenant] = append(a.byTenant[s.tenant], s)
+	}
 }
 
 func (a *Archive) step(name string) error {
@@ -155,7 +164,7 @@ func openHook(ctx context.Context, o Options, hook func(string) error) (*Archive
 	if err != nil {
 		return nil, err
 	}
-	a.segs = segs
+	a.setSegs(segs)
 	for _, s := range segs {
 		t, err := a.tenant(ctx, s.tenant)
 		if err != nil {
@@ -284,7 +293,7 @@ func (a *Archive) drop(t *tenant) error {
 		}
 		errs = append(errs, a.remove(s))
 	}
-	a.segs = kept
+	a.setSegs(kept)
 	return errors.Join(errs...)
 }
 
@@ -303,7 +312,7 @@ func (a *Archive) dropCovered(t *tenant) error {
 		}
 		errs = append(errs, a.remove(s))
 	}
-	a.segs = kept
+	a.setSegs(kept)
 	return errors.Join(errs...)
 }
 

@@ -32,6 +32,7 @@ type open struct {
 	full   bool  // another segment was begun after it
 	begun  time.Time
 	runs   map[string]*openRun
+	bufs   []*buffer     // of the runs, in the order in which they came
 	ids    int           // bytes of the runs' ids
 	before map[Log]Place // for each log in it, what had been appended before; zero where nothing is known
 	upTo   map[Log]Place // the last place of each log in it
@@ -136,6 +137,7 @@ func (s *open) buffer(run string, log Log, create bool) *buffer {
 	}
 	b := &buffer{seg: s, run: run, r: r, log: log}
 	r.logs = append(r.logs, b)
+	s.bufs = append(s.bufs, b)
 	return b
 }
 
@@ -294,12 +296,7 @@ func (a *Archive) finish(s *open) error {
 
 // flushAll makes blocks of all records of a segment that are in memory.
 func (a *Archive) flushAll(s *open) error {
-	for e := a.queue.Front(); e != nil; {
-		b := e.Value.(*buffer)
-		e = e.Next()
-		if b.seg != s {
-			continue
-		}
+	for _, b := range s.bufs {
 		if err := a.flush(b); err != nil {
 			return err
 		}

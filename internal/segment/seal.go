@@ -83,7 +83,7 @@ func (a *Archive) seal(ctx context.Context, s *open, key ed25519.PrivateKey) (*H
 	if err != nil {
 		return nil, err
 	}
-	a.segs = slices.DeleteFunc(a.segs, func(o *open) bool { return o == s })
+	a.setSegs(slices.DeleteFunc(a.segs, func(o *open) bool { return o == s }))
 	a.stats.Sealed++
 	a.stats.SealedBytes += s.size
 	if err := t.remember(); err != nil {
