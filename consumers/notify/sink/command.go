@@ -101,9 +101,9 @@ func (c *Command) Send(ctx context.Context, n *Notice) Outcome {
 	switch {
 	case err == nil && code == 0:
 		return Outcome{Verdict: Delivered}
-	case inner.Err() != nil && ctx.Err() == nil:
+	case code < 0 && inner.Err() != nil && ctx.Err() == nil:
 		return Outcome{Verdict: Unknown, Err: fmt.Errorf("the command was killed after %s%s", cmp.Or(c.cfg.Timeout, commandTimeout), said)}
-	case inner.Err() != nil:
+	case code < 0 && inner.Err() != nil:
 		return Outcome{Verdict: Unknown, Err: errors.New("the command was killed: given up")}
 	case err != nil:
 		return Outcome{Verdict: Refused, Err: errors.New("the command did not run: " + short(c.quiet.clean(err.Error()), maxQuoted))}

@@ -24,7 +24,7 @@ func TestCommand(t *testing.T) {
 		}
 		return code, []byte(stderr), fail
 	}
-	c, err := sink.NewCommand(sink.CommandConfig{Name: "page", Argv: []string{"/bin/page"}, Env: []string{"PATH=/bin", "TOKEN=SECRETPART"}, Timeout: 50 * time.Millisecond, Exec: exec})
+	c, err := sink.NewCommand(sink.CommandConfig{Name: "page", Argv: []string{"/bin/page"}, Env: []string{"PATH=/bin", "TOKEN=SECRETPART"}, Exec: exec})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,6 @@ func TestCommand(t *testing.T) {
 		{75, "busy", nil, sink.Retry, `exit code 75): "busy"`},
 		{3, "no route\x1b[2J with SECRETPART", nil, sink.Refused, `exit code 3: "no route[U+001B][2J with …"`},
 		{-1, "", nil, sink.Unknown, "by a signal"},
-		{-2, "", nil, sink.Unknown, "killed after 50ms"},
 		{-1, "", errors.New("exec: SECRETPART not found"), sink.Refused, "did not run"},
 	} {
 		code, stderr, fail = x.code, x.stderr, x.err
@@ -49,6 +48,15 @@ func TestCommand(t *testing.T) {
 		}
 		holdsNone(t, "the error", fmt.Sprint(o.Err), "SECRETPART")
 	}
+	code = -2
+	killed, err := sink.NewCommand(sink.CommandConfig{Name: "page", Argv: []string{"/bin/page"}, Timeout: time.Millisecond, Exec: exec})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o := killed.Send(t.Context(), notice(sink.Finished)); o.Verdict != sink.Unknown || !strings.Contains(fmt.Sprint(o.Err), "killed after 1ms") {
+		t.Errorf("killed: %+v", o)
+	}
+	code = 0
 	var p sink.Payload
 	if err := json.Unmarshal(got, &p); err != nil || p.Run != testRun || !bytes.HasSuffix(got, []byte("}\n")) {
 		t.Errorf("stdin: %v %s", err, got)

@@ -168,7 +168,7 @@ func (o *office) sink(more ...func(*sink.MailConfig)) *sink.Mail {
 	o.t.Helper()
 	cfg := sink.MailConfig{
 		Name: "team", Host: "localhost", Port: o.port, From: "cbcast <bot@example.test>", To: []string{"Team <team@example.test>, ops@example.test"},
-		RootCAs: o.pool, Guard: loopback, Timeout: 20 * time.Second,
+		RootCAs: o.pool, Guard: loopback, Timeout: 2 * time.Minute,
 	}
 	for _, f := range more {
 		f(&cfg)

@@ -23,8 +23,13 @@ const (
 	actInterrupt = "interrupt"
 )
 
-// actTimeout is how long the relay may take for what was clicked.
+// actTimeout is how long what was clicked may take, or longer where one call of Slack
+// may.
 const actTimeout = 15 * time.Second
+
+func (s *Slack) acting(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, max(actTimeout, s.cfg.Timeout))
+}
 
 // preparedButtons are the values of one message's buttons.
 type preparedButtons struct {
@@ -116,7 +121,7 @@ func (c *click) who() string { return c.team + "/" + c.user }
 
 // do carries out a click, tells its sender what came of it, and writes it down.
 func (s *Slack) do(ctx context.Context, c *click) {
-	ctx, cancel := context.WithTimeout(ctx, actTimeout)
+	ctx, cancel := s.acting(ctx)
 	defer cancel()
 	g, code, reply, command := s.act(ctx, c)
 	s.record(c, g, code, command)

@@ -35,7 +35,7 @@ type modalState struct {
 
 // open shows all that is asked, or the form of its questions.
 func (s *Slack) open(ctx context.Context, c *click, trigger string) {
-	ctx, cancel := context.WithTimeout(ctx, actTimeout)
+	ctx, cancel := s.acting(ctx)
 	defer cancel()
 	g, view, code, reply := s.look(ctx, c, c.key)
 	if code == "" {
@@ -80,7 +80,7 @@ func (s *Slack) look(ctx context.Context, c *click, key string) (g grantKey, vie
 // turn shows another page of a modal. Each page has been shown before the last one
 // can be: only there it can be approved.
 func (s *Slack) turn(ctx context.Context, c *click, v callbackView, by int) {
-	ctx, cancel := context.WithTimeout(ctx, actTimeout)
+	ctx, cancel := s.acting(ctx)
 	defer cancel()
 	var st modalState
 	if json.Unmarshal([]byte(v.PrivateMetadata), &st) != nil {

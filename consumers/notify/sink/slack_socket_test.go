@@ -105,3 +105,33 @@ func TestSlackHandlerRefuses(t *testing.T) {
 		t.Errorf("nobody is there: %d", w.Code)
 	}
 }
+
+// Slack has its answer before the relay has the click: it waits three seconds.
+func TestSlackAnswersFirst(t *testing.T) {
+	c := newChat(t, ls("a1"))
+	m, _ := c.tell(notice("", waiting(ls("a1"))))
+	c.act.wait = make(chan struct{})
+	ack := c.d.Click(t.Context(), slackdouble.Click{User: "U0OK", Action: "allow", Value: button(t, m.Blocks, "allow").Value, Message: &m})
+	if ack.Status != http.StatusOK || len(c.act.all()) != 0 {
+		t.Errorf("answered %d, done %+v", ack.Status, c.act.all())
+	}
+	if reply := c.press(slackdouble.Click{User: "U0TWO", Action: "allow", Value: button(t, m.Blocks, "allow").Value, Message: &m}); reply != "Somebody is just doing this." {
+		t.Errorf("another one meanwhile: %q", reply)
+	}
+	close(c.act.wait)
+	c.d.Wait("the first one's reply", func() bool { return len(c.d.Ephemerals()) == 2 })
+	if got := c.act.all(); len(got) != 1 || got[0].Behalf != "slack:T0TEAM/U0OK" {
+		t.Errorf("done: %+v", got)
+	}
+}
+
+// A modal that Slack does not open any more is told of.
+func TestSlackTriggerTooOld(t *testing.T) {
+	ask := question("a1", run.AskQuestion{ID: "q", Text: "q"})
+	c := newChat(t, ask)
+	m, _ := c.tell(notice("", waiting(ask)))
+	c.d.TriggerAge = 0
+	if reply := c.press(slackdouble.Click{User: "U0OK", Action: "open", Value: button(t, m.Blocks, "open").Value, Message: &m}); !strings.Contains(reply, "expired_trigger_id") {
+		t.Errorf("%q", reply)
+	}
+}
