@@ -289,22 +289,24 @@ func entryOf(e bus.Entry) *consume.Entry {
 }
 
 // keeper opens the archive as a service of its own would, and is its handler.
-func (r *rig) keeper(name string) *keeper {
-	r.t.Helper()
+func (r *rig) keeper(name string) *keeper { return r.keeperOf(r.t, name) }
+
+func (r *rig) keeperOf(t testing.TB, name string) *keeper {
+	t.Helper()
 	dir := filepath.Join(r.dir, name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		r.t.Fatal(err)
+		t.Fatal(err)
 	}
 	o := Options{Config: r.cfg, Dir: dir}
 	o.SigningKeyFile = r.cfg.SigningFile(r.dir)
 	s, err := New(o)
 	if err != nil {
-		r.t.Fatal(err)
+		t.Fatal(err)
 	}
-	ar, err := s.openArchive(r.t.Context())
+	ar, err := s.openArchive(t.Context())
 	if err != nil {
-		r.t.Fatal(err)
+		t.Fatal(err)
 	}
-	r.t.Cleanup(func() { _ = ar.Close() })
-	return newKeeper(s, ar, func(error) {})
+	t.Cleanup(func() { _ = ar.Close() })
+	return newKeeper(s, ar, t.Context(), func(error) {})
 }

@@ -23,6 +23,8 @@ type keeper struct {
 	ar     *segment.Archive
 	end    context.CancelCauseFunc // of the session
 	broken error                   // why it is over
+	// stopping is done when the service is to end: then all is sealed.
+	stopping context.Context
 	failed int                     // tries in a row that failed
 
 	notes map[open]map[string]*Note // by run, of what is not sealed
@@ -47,9 +49,9 @@ const (
 	maxFailures = 8
 )
 
-func newKeeper(s *Service, ar *segment.Archive, end context.CancelCauseFunc) *keeper {
+func newKeeper(s *Service, ar *segment.Archive, stopping context.Context, end context.CancelCauseFunc) *keeper {
 	k := &keeper{
-		s: s, ar: ar, end: end, notes: map[open]map[string]*Note{}, old: map[string]bool{},
+		stopping: stopping, s: s, ar: ar, end: end, notes: map[open]map[string]*Note{}, old: map[string]bool{},
 		lags: map[bus.Log]*lag{}, pages: map[*segment.Head]*page{},
 	}
 	for _, r := range ar.Recovered() {
@@ -193,7 +195,10 @@ func (k *keeper) Commit(ctx context.Context, pressed bool) (upTo map[bus.Log]bus
 		}
 	}()
 	age := k.s.o.SealAge
-	if pressed { // what holds the bus up: the older half
+	switch {
+	case k.stopping.Err() != nil:
+		age = 0
+	case pressed: // what holds the bus up: the older half
 		if o := k.ar.Stats().Oldest; !o.IsZero() {
 			age = min(age, time.Since(o)/2)
 		}

@@ -160,9 +160,10 @@ func (s *Service) session(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, ar.Close()) }()
+	stopping := ctx
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	k := newKeeper(s, ar, end)
+	k := newKeeper(s, ar, stopping, end)
 	c, err := consume.New(consume.Config{
 		Name: Name, Bus: s.o.Bus, Logs: append(consume.Logs(s.o.Partitions), bus.CommandLog), Dir: s.o.Dir, Headers: true,
 		Window: s.o.Window, Every: min(s.o.SealAge, time.Second), Log: s.o.Log,

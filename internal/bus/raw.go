@@ -1,7 +1,6 @@
 package bus
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/nats-io/nats.go"
@@ -29,8 +28,14 @@ func rawHeader(h nats.Header) [][2]string {
 	if len(h) == 0 {
 		return nil
 	}
+	var few [32]string // as many as an event has, without an allocation
+	names := few[:0]
+	for name := range h {
+		names = append(names, name)
+	}
+	slices.Sort(names)
 	all := make([][2]string, 0, len(h))
-	for _, name := range slices.Sorted(maps.Keys(h)) {
+	for _, name := range names {
 		for _, v := range h[name] {
 			all = append(all, [2]string{name, v})
 		}
