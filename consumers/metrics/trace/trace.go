@@ -141,7 +141,9 @@ func (t *Tracer) Ready() error { return t.consumer.Status().Err }
 // then.
 func (t *Tracer) Run(ctx context.Context) error {
 	defer t.x.close()
+	t.mu.Lock()
 	t.lost.load(t.o.Log)
+	t.mu.Unlock()
 	tctx, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { t.tick(tctx) }) // ends with tctx

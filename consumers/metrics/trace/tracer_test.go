@@ -246,6 +246,7 @@ func TestLostRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	tr, stop = startTracer(t, o)
+	waitFor(t, tr, func(st consume.Status) bool { return st.Ready })
 	settled()
 	if err := stop(); err != nil {
 		t.Fatal(err)
