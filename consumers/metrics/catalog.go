@@ -46,7 +46,7 @@ func whoAnd(more ...string) []string { return append(append([]string{}, who...),
 // The metrics.
 var (
 	mStarted   = &def{name: "runs_started_total", kind: counter, labels: who, help: "Runs that started."}
-	mFinished  = &def{name: "runs_finished_total", kind: counter, labels: whoAnd("verdict"), help: "Runs whose end is final: the child's exit was read, or the run is lost for longer than CBCAST_LOST_FINAL."}
+	mFinished  = &def{name: "runs_finished_total", kind: counter, labels: whoAnd("verdict"), help: "Runs whose end is final: the child's exit was read, or the run is lost for longer than CBCAST_RELAY_LOST_FINAL."}
 	mDuration  = &def{name: "run_duration_seconds", kind: histogram, labels: []string{"dialect", "verdict"}, unit: micro, buckets: runBuckets, help: "From a run's start to its child's exit."}
 	mLost      = &def{name: "runs_lost_total", kind: counter, labels: []string{"tenant"}, help: "Times that a run's edge was taken to be gone. Provisional: the run may come back."}
 	mResumed   = &def{name: "runs_resumed_total", kind: counter, labels: []string{"tenant"}, help: "Times that the edge of a lost run, or its spool, spoke again."}

@@ -233,10 +233,10 @@ func (w *world) same(name string, m *Metrics) {
 // takes over, with an old snapshot, with a damaged one and without any.
 func TestServiceCountsTheBus(t *testing.T) {
 	w := newWorld(t)
-	w.fill(0, 15)
+	w.fill(0, 30)
 	dir := filepath.Join(t.TempDir(), "a")
 	m, stop := w.start(dir)
-	w.fill(1, 15)
+	w.fill(1, 30)
 	w.same("the first", m)
 	stop()
 	old, err := os.ReadFile(filepath.Join(dir, snapshotFile))
@@ -244,7 +244,7 @@ func TestServiceCountsTheBus(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	w.fill(2, 15)
+	w.fill(2, 30)
 	m, stop = w.start(dir)
 	w.same("after a restart", m)
 	if n := m.c.sum(mRebuilds); n != 1 {
@@ -252,14 +252,14 @@ func TestServiceCountsTheBus(t *testing.T) {
 	}
 	stop()
 
-	w.fill(3, 15)
+	w.fill(3, 30)
 	m, stop = w.start(filepath.Join(t.TempDir(), "b"))
 	w.same("another instance", m)
 	stop()
 
 	// The first one comes back: what the other one has read is between its snapshot and
 	// the place from where reading goes on.
-	w.fill(4, 15)
+	w.fill(4, 30)
 	m, stop = w.start(dir)
 	w.same("the first again", m)
 	stop()
@@ -267,7 +267,7 @@ func TestServiceCountsTheBus(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, snapshotFile), old, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.fill(5, 15)
+	w.fill(5, 30)
 	m, stop = w.start(dir)
 	w.same("with an old snapshot", m)
 	stop()
