@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,12 +16,14 @@ import (
 
 func newFlush(a *app) *cobra.Command {
 	var list bool
+	var timeout time.Duration
 	c := &cobra.Command{
 		Use:   "flush",
 		Short: "Ship what earlier runs left in the spool",
 		Long: `flush sends the events of runs whose wrapper is gone to the bus: those that were
 left when a run ended without one, and those of a wrapper that was killed. A run
-that was shown as lost gets its true verdict then.
+that was shown as lost gets its true verdict then. With --timeout it gives up after
+so long; what is not shipped by then stays.
 
 Exit codes: 0 everything is on the bus   1 the bus cannot be reached   4 something is left`,
 		Args: cobra.NoArgs,
@@ -31,7 +34,13 @@ Exit codes: 0 everything is on the bus   1 the bus cannot be reached   4 somethi
 			if a.cfg.Bus.URL == "" && a.cfg.Hub == hubNever {
 				return &exitError{exitUsage, errors.New("nowhere to ship to; set CBCAST_NATS_URL, or CBCAST_HUB=auto for the store of this machine")}
 			}
-			return a.withBus(c.Context(), func(ctx context.Context, b *bus.Bus) error {
+			ctx := c.Context()
+			if timeout > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeoutCause(ctx, timeout, &exitError{exitIncomplete, fmt.Errorf("not shipped within %s; the rest stays in the spool", timeout)})
+				defer cancel()
+			}
+			return a.withBus(ctx, func(ctx context.Context, b *bus.Bus) error {
 				log, closeLog, err := a.logger()
 				if err != nil {
 					return err
@@ -42,6 +51,7 @@ Exit codes: 0 everything is on the bus   1 the bus cannot be reached   4 somethi
 		},
 	}
 	c.Flags().BoolVar(&list, "list", false, "only say what is in the spool")
+	c.Flags().DurationVar(&timeout, "timeout", 0, "give up after so long (default: never, once the bus was reached)")
 	return c
 }
 
