@@ -308,5 +308,5 @@ func (r *rig) keeperOf(t testing.TB, name string) *keeper {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = ar.Close() })
-	return newKeeper(s, ar, t.Context(), func(error) {})
+	return newKeeper(t.Context(), s, ar, func(error) {})
 }

@@ -115,7 +115,8 @@ func Holds(ctx context.Context, p Place, tenant string) ([]Hold, error) {
 }
 
 // Rotate makes a new signing key, has the archive's newest one sign it, and puts it into
-// that one's file; the old one stays beside it, under its name. Where an earlier call
+// that one's file; the old one stays beside it, under its name. The public key's file stays
+// as it is: who trusts the first key finds the others from it. Where an earlier call
 // ended in the middle it is finished.
 func Rotate(ctx context.Context, c *Config, dir, by string) (*segment.Signer, error) {
 	if c.SigningKey != "" {
@@ -152,7 +153,7 @@ func Rotate(ctx context.Context, c *Config, dir, by string) (*segment.Signer, er
 	if err != nil {
 		return nil, err
 	}
-	return s, swapKeys(file, next, old, key)
+	return s, swapKeys(file, next, old)
 }
 
 // rotated adds the new key to the archive, unless an earlier call has.
@@ -167,7 +168,7 @@ func rotated(ctx context.Context, st segment.Store, old, key ed25519.PrivateKey,
 	return segment.Rotate(ctx, st, old, key, by)
 }
 
-func swapKeys(file, next string, old, key ed25519.PrivateKey) error {
+func swapKeys(file, next string, old ed25519.PrivateKey) error {
 	aside := fmt.Sprintf("%s.%s", file, segment.KeyID(old.Public().(ed25519.PublicKey)))
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -175,9 +176,6 @@ func swapKeys(file, next string, old, key ed25519.PrivateKey) error {
 	}
 	if err := durable.WriteFile(aside, b, 0o600); err != nil {
 		return fmt.Errorf("old signing key: %w", err)
-	}
-	if err := durable.WriteFile(PublicFile(file), segment.EncodePublicKey(key.Public().(ed25519.PublicKey)), 0o644); err != nil {
-		return fmt.Errorf("public key: %w", err)
 	}
 	if err := durable.Rename(next, file); err != nil {
 		return fmt.Errorf("new signing key: %w", err)

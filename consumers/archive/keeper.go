@@ -25,7 +25,7 @@ type keeper struct {
 	broken error                   // why it is over
 	// stopping is done when the service is to end: then all is sealed.
 	stopping context.Context
-	failed int                     // tries in a row that failed
+	failed   int // tries in a row that failed
 
 	notes map[open]map[string]*Note // by run, of what is not sealed
 	old   map[string]bool           // uids of segments of an earlier session: what was in them is not in notes
@@ -49,7 +49,7 @@ const (
 	maxFailures = 8
 )
 
-func newKeeper(s *Service, ar *segment.Archive, stopping context.Context, end context.CancelCauseFunc) *keeper {
+func newKeeper(stopping context.Context, s *Service, ar *segment.Archive, end context.CancelCauseFunc) *keeper {
 	k := &keeper{
 		stopping: stopping, s: s, ar: ar, end: end, notes: map[open]map[string]*Note{}, old: map[string]bool{},
 		lags: map[bus.Log]*lag{}, pages: map[*segment.Head]*page{},

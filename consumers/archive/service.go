@@ -163,7 +163,7 @@ func (s *Service) session(ctx context.Context) (err error) {
 	stopping := ctx
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	k := newKeeper(s, ar, stopping, end)
+	k := newKeeper(stopping, s, ar, end)
 	c, err := consume.New(consume.Config{
 		Name: Name, Bus: s.o.Bus, Logs: append(consume.Logs(s.o.Partitions), bus.CommandLog), Dir: s.o.Dir, Headers: true,
 		Window: s.o.Window, Every: min(s.o.SealAge, time.Second), Log: s.o.Log,
