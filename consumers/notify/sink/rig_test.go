@@ -105,7 +105,8 @@ type actor struct {
 	given []given
 	first map[string]given
 	err   error // of the next call
-	wait  chan struct{}
+	wait  chan struct{} // of answers, until it is closed
+	in    chan struct{} // capacity 1: one waits
 }
 
 func newActor(asks ...run.AskView) *actor {
@@ -147,6 +148,10 @@ func (a *actor) Ask(_ context.Context, run, ask string) (*run.AskView, error) {
 
 func (a *actor) Answer(_ context.Context, run, ask string, answer event.Answer, behalf string) (sink.Acted, error) {
 	if a.wait != nil {
+		select {
+		case a.in <- struct{}{}:
+		default:
+		}
 		<-a.wait
 	}
 	a.mu.Lock()

@@ -110,11 +110,12 @@ func TestSlackHandlerRefuses(t *testing.T) {
 func TestSlackAnswersFirst(t *testing.T) {
 	c := newChat(t, ls("a1"))
 	m, _ := c.tell(notice("", waiting(ls("a1"))))
-	c.act.wait = make(chan struct{})
+	c.act.wait, c.act.in = make(chan struct{}), make(chan struct{}, 1)
 	ack := c.d.Click(t.Context(), slackdouble.Click{User: "U0OK", Action: "allow", Value: button(t, m.Blocks, "allow").Value, Message: &m})
 	if ack.Status != http.StatusOK || len(c.act.all()) != 0 {
 		t.Errorf("answered %d, done %+v", ack.Status, c.act.all())
 	}
+	<-c.act.in // it has the key
 	if reply := c.press(slackdouble.Click{User: "U0TWO", Action: "allow", Value: button(t, m.Blocks, "allow").Value, Message: &m}); reply != "Somebody is just doing this." {
 		t.Errorf("another one meanwhile: %q", reply)
 	}
