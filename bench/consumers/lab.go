@@ -30,6 +30,7 @@ type lab struct {
 	bus  *bus.Bus
 	js   jetstream.JetStream
 	nc   *nats.Conn
+	pid  int // of the server
 	stop func()
 }
 
@@ -52,6 +53,7 @@ func startLab(ctx context.Context, o options) (*lab, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
+	l.pid = cmd.Process.Pid
 	l.stop = func() {
 		if l.bus != nil {
 			l.bus.Close()
@@ -162,6 +164,7 @@ func (l *lab) measure(ctx context.Context, c *candidate, n int, sample func(hand
 			return result{}, err
 		}
 	}
+	server := used(l.pid)
 	p, err := l.start(ctx, c, filepath.Join(dir, "d"))
 	if err != nil {
 		return result{}, err
@@ -200,6 +203,7 @@ func (l *lab) measure(ctx context.Context, c *candidate, n int, sample func(hand
 	}
 	r.seconds = time.Since(begin).Seconds()
 	r.cpu = (p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()).Seconds()
+	r.all = r.cpu + used(l.pid) - server
 	i, err := l.info(ctx, c)
 	if err == nil && i.AckFloor.Stream != uint64(n) {
 		err = fmt.Errorf("acked up to %d of %d", i.AckFloor.Stream, n)
@@ -324,3 +328,19 @@ func (p *process) status(name string) int64 {
 
 func (p *process) peak() int64     { return p.status("VmHWM") }
 func (p *process) resident() int64 { return p.status("VmRSS") }
+
+// ticks is how many of /proc's units of CPU time a second has, on every Linux.
+const ticks = 100
+
+// used is what a process has used of the processors, in seconds.
+func used(pid int) float64 {
+	b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	_, rest, _ := strings.Cut(string(b), ") ")
+	f := strings.Fields(rest)
+	if len(f) < 13 {
+		return 0
+	}
+	user, _ := strconv.ParseFloat(f[11], 64)
+	sys, _ := strconv.ParseFloat(f[12], 64)
+	return (user + sys) / ticks
+}

@@ -94,12 +94,13 @@ func (l *lab) speed(ctx context.Context) error {
 		}
 	}
 	fmt.Printf("\n**Reading %d events of %d bytes, of %d runs**, from the first message given to the last ack\n\n", l.o.events, l.o.size, l.o.runs)
-	fmt.Println("| | events/s, median (range) | to raw | events a CPU second of its own | to raw | peak MiB |")
-	fmt.Println("|---|---|---|---|---|---|")
+	fmt.Println("| | events/s, median (range) | to raw | events a CPU second, its own and the server's | to raw | its own alone | to raw | peak MiB |")
+	fmt.Println("|---|---|---|---|---|---|---|---|")
 	raw := all[0]
 	for _, c := range all {
-		fmt.Printf("| %s | %s | %.2f | %s | %.2f | %.0f |\n", c.name,
+		fmt.Printf("| %s | %s | %.2f | %s | %.2f | %s | %.2f | %.0f |\n", c.name,
 			spread(c.results, result.rate), ratio(c.results, raw.results, result.rate),
+			spread(c.results, result.perAll), ratio(c.results, raw.results, result.perAll),
 			spread(c.results, result.perCPU), ratio(c.results, raw.results, result.perCPU),
 			median(c.results, func(r result) float64 { return float64(r.peak) / (1 << 20) }))
 	}
@@ -110,12 +111,14 @@ func (l *lab) speed(ctx context.Context) error {
 type result struct {
 	events  int
 	seconds float64
-	cpu     float64
-	peak    int64 // bytes resident
+	cpu     float64 // of the candidate
+	all     float64 // and of the server meanwhile
+	peak    int64   // bytes resident
 }
 
 func (r result) rate() float64   { return float64(r.events) / r.seconds }
 func (r result) perCPU() float64 { return float64(r.events) / r.cpu }
+func (r result) perAll() float64 { return float64(r.events) / r.all }
 
 func values(all []result, of func(result) float64) (list []float64) {
 	for _, r := range all {

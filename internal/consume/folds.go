@@ -159,6 +159,12 @@ func (f *Folds) rebuild(ctx context.Context, e *Entry) (*run.State, error) {
 	if err != nil {
 		return nil, err
 	}
+	if e.Event.Seq == 1 && e.Event.Part.I <= 1 {
+		for _, x := range facts {
+			st.Apply(x)
+		}
+		return st, nil // there is no event before it
+	}
 	// Facts stand among the events by their time.
 	err = f.events(ctx, e, 0, func(x *event.Event) {
 		for len(facts) > 0 && facts[0].Time.Before(x.Time) {
