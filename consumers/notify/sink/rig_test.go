@@ -104,7 +104,7 @@ type actor struct {
 	asks  map[string]*run.AskView
 	given []given
 	first map[string]given
-	err   error // of the next call
+	err   error         // of the next call
 	wait  chan struct{} // of answers, until it is closed
 	in    chan struct{} // capacity 1: one waits
 }
