@@ -109,7 +109,7 @@ func TestStoreAway(t *testing.T) {
 			return err
 		}},
 	} {
-		for n := 1; ; n++ {
+		for n := 1; ; n += stride {
 			r := &rig{TB: t, Options: base.Options, key: base.key, all: base.all}
 			r.Store, r.Keys, r.Dir = base.Store.(*mem).clone(), base.Keys.(*mem).clone(), tempDir(t)
 			a := r.open()

@@ -167,7 +167,7 @@ func (r *rig) fill(n int) {
 func TestCrashes(t *testing.T) {
 	key := newKey(t)
 	for _, after := range []bool{false, true} {
-		for at := 1; ; at++ {
+		for at := 1; ; at += stride {
 			r := newRig(t)
 			r.key = key
 			r.Memory = 2000 // blocks are made between syncs, too
@@ -246,7 +246,7 @@ func TestTorn(t *testing.T) {
 			if n == len(whole) && (recs != 4 || cut != 0) {
 				t.Errorf("%s: %d records, %d bytes cut", name, recs, cut)
 			}
-			if n%11 != 0 && n != len(whole) {
+			if n%(11*stride) != 0 && n != len(whole) {
 				continue // the rest is the same for most
 			}
 			again := int64(0)
