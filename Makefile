@@ -7,10 +7,11 @@ FUMPT    := $(BIN)/gofumpt-$(GOFUMPT)
 CACHE    := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/cbcast-ci
 BROWSER  ?= $(or $(shell command -v chromium),$(shell command -v google-chrome),chromium)
 SSE      ?= $(CACHE)/sse
+SERVERS  ?= $(CACHE)/servers
 CLIS     ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/cbcast-ci/clis
 T        ?= 30s
 
-.PHONY: check lint test race e2e ui sse fuzz chaos bench cover golden demo
+.PHONY: check lint test race e2e ui sse consumers compose-test fuzz chaos bench cover golden demo
 check: lint race                      ## what a change must pass; seeds of the fuzz tests run with the tests
 lint: $(LINT) $(FUMPT)
 	@out=$$($(FUMPT) -l .); test -z "$$out" || { echo "gofumpt: run '$(FUMPT) -w .' for:"; echo "$$out"; exit 1; }
@@ -29,6 +30,11 @@ ui:                                   ## the page in a headless browser
 sse:                                  ## other people's SSE clients, a browser's too, through nginx and over cuts
 	test/sse/fetch $(SSE)
 	CBCAST_SSE_TOOLS=$(SSE) CBCAST_UI_BROWSER=$(BROWSER) go test -count=1 -timeout 15m -v ./test/sse
+consumers:                            ## against a real Prometheus, OpenTelemetry collector and S3 server
+	test/consumers/fetch $(SERVERS)
+	CBCAST_CONSUMER_TOOLS=$(SERVERS) go test -count=1 -timeout 15m -v ./test/consumers
+compose-test:                         ## docker-compose.yml for real, with an engine of its own
+	test/compose/run $(CACHE)/compose
 fuzz:                                 ## each fuzz test for T
 	@grep -rhoE --include='*_test.go' '^func Fuzz\w+' -H . | sed 's|/[^/]*:func |  |' | while read -r dir name; do \
 	  echo "$$dir $$name"; go test "$$dir" -run '^$$' -fuzz "^$$name\$$" -fuzztime $(T) || exit 1; done

@@ -25,7 +25,7 @@ func TestRulesErrors(t *testing.T) {
 		{"type", head + "rules:\n  - {name: a, to: [hook], digest: 30}\n", "line 5, column 35: rules[0].digest is a number here: write a string (a duration has a unit, like 30s; other texts stand in quotes)"},
 		{"duration", head + "rules:\n  - {name: a, to: [hook], digest: soon}\n", `line 5, column 35: rules[0].digest is "soon": write a duration like 30s, 15m, 2h or 1d`},
 		{"version", "version: 2\n" + head[len("version: 1\n"):] + "rules: [{name: a, to: [hook]}]\n", "line 1, column 10: version is 2: write 1"},
-		{"type of a destination", "version: 1\ndestinations:\n  a: {type: pager}\nrules: [{name: a, to: [a]}]\n", "line 3, column 13: destinations.a.type is pager: write one of slack, slack_webhook, webhook, email, command"},
+		{"type of a destination", "version: 1\ndestinations:\n  a: {type: pager}\nrules: [{name: a, to: [a]}]\n", "line 3, column 13: destinations.a.type is pager: write one of slack, slack_webhook, webhook, email, command, log"},
 		{"no such destination", head + "rules:\n  - {name: a, to: [hook, chat]}\n", `line 5, column 26: there is no destination "chat": it is one of hook`},
 		{"no such kind", head + "rules:\n  - {name: a, to: [hook], match: {kind: done}}\n", `line 5, column 41: "done" is not known here: it is one of finished, failed, lost, waiting, stalled, interrupted, answered`},
 		{"no such label", head + "rules:\n  - name: a\n    to: [hook]\n    match:\n      ci:\n        branch: main\n", `line 9, column 9: "branch" is no label of a CI job: it is one of provider, repo, ref, sha, workflow, job, run, attempt, event, actor, url`},
