@@ -88,6 +88,8 @@ func (a *app) runConsumer(ctx context.Context, k consumerKind) error {
 			cancel(err)
 		}
 	})
+	at := "http://" + srv.Addr()
+	defer a.supervised(ctx, log, k.name+" "+at, func(ctx context.Context) error { return answers(ctx, at) })()
 	err = c.Run(ctx)
 	switch cause := context.Cause(ctx); {
 	case err == nil && cause != nil && !errors.Is(cause, context.Canceled):

@@ -69,6 +69,7 @@ func (a *app) up(ctx context.Context) error {
 		fmt.Fprintf(a.io.out, "page   %s\n       logs a browser in, once, within 10 minutes; cbcast login makes another\n", login)
 	}
 	defer a.onHangup(ctx, st.reload)()
+	defer a.supervised(ctx, log, "relay "+url, st.alive)()
 	var wg sync.WaitGroup
 	wg.Go(func() { st.others.run(ctx) }) // ends with ctx
 	a.flushLoop(ctx, b, log)
