@@ -11,7 +11,7 @@ SERVERS  ?= $(CACHE)/servers
 CLIS     ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/cbcast-ci/clis
 T        ?= 30s
 
-.PHONY: check lint test race e2e ui sse consumers compose-test fuzz chaos bench cover golden demo
+.PHONY: check lint test race e2e ui sse consumers compose-test upgrade manifests fuzz chaos bench cover golden demo
 check: lint race                      ## what a change must pass; seeds of the fuzz tests run with the tests
 lint: $(LINT) $(FUMPT)
 	@out=$$($(FUMPT) -l .); test -z "$$out" || { echo "gofumpt: run '$(FUMPT) -w .' for:"; echo "$$out"; exit 1; }
@@ -35,6 +35,10 @@ consumers:                            ## against a real Prometheus, OpenTelemetr
 	CBCAST_CONSUMER_TOOLS=$(SERVERS) go test -count=1 -timeout 15m -v ./test/consumers
 compose-test:                         ## docker-compose.yml for real, with an engine of its own
 	test/compose/run $(CACHE)/compose
+upgrade:                              ## the version before this one beside it; needs the history
+	CBCAST_UPGRADE=1 go test -count=1 -timeout 15m -v ./test/upgrade
+manifests:                            ## deploy/kubernetes against the types of k8s.io/api
+	test/kubernetes/check
 fuzz:                                 ## each fuzz test for T
 	@grep -rhoE --include='*_test.go' '^func Fuzz\w+' -H . | sed 's|/[^/]*:func |  |' | while read -r dir name; do \
 	  echo "$$dir $$name"; go test "$$dir" -run '^$$' -fuzz "^$$name\$$" -fuzztime $(T) || exit 1; done

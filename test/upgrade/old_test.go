@@ -19,6 +19,9 @@ const oldCommit = "62e43280bbe987b07268eb69504161141a383c2c"
 // user's cache. A shallow clone has no history; the fixtures are tested there all the same.
 func old(t *testing.T) string {
 	t.Helper()
+	if os.Getenv("CBCAST_UPGRADE") == "" {
+		t.Skip("make upgrade builds the version before this one and tests both together")
+	}
 	if err := exec.CommandContext(t.Context(), "git", "cat-file", "-e", oldCommit+"^{tree}").Run(); err != nil {
 		t.Skipf("commit %.7s is not in this clone (git fetch --unshallow gets it): %v", oldCommit, err)
 	}
