@@ -115,6 +115,7 @@ type click struct {
 	channel, ts string // of the message, to answer in
 	thread      string
 	answers     map[string][]string // of a modal, by block
+	did         string              // the user who had done it before
 }
 
 func (c *click) who() string { return c.team + "/" + c.user }
@@ -193,6 +194,7 @@ func (s *Slack) taken(c *click, g grantKey) (grantKey, string, string, string) {
 	case now.Used.Who == c.who():
 		return g, codeAgain, now.Used.Reply, now.Used.Command
 	}
+	c.did = now.Used.Who[strings.LastIndexByte(now.Used.Who, '/')+1:]
 	return g, codeUsed, "This was done already. " + now.Used.Reply, now.Used.Command
 }
 

@@ -181,7 +181,7 @@ func TestCase124(t *testing.T) {
 	if n := len(c.d.Ephemerals()) - before; n != 1 {
 		t.Errorf("retries were told %d times", n-1)
 	}
-	if reply := c.press(with(func(k *slackdouble.Click) { k.User = "U0TWO" })); !strings.Contains(reply, "done already") {
+	if reply := c.press(with(func(k *slackdouble.Click) { k.User = "U0TWO" })); !strings.Contains(reply, "done already. Approved by <@U0OK>") {
 		t.Errorf("another one later: %q", reply)
 	}
 	if reply := c.press(slackdouble.Click{User: "U0TWO", Action: "deny", Value: deny.Value, Message: &m}); !strings.Contains(reply, "Somebody else was first: allow by slack:T0TEAM/U0OK") {

@@ -75,7 +75,7 @@ func (s *Slack) whisper(ctx context.Context, c *click, reply string) {
 	if c.channel == "" || c.user == "" {
 		return
 	}
-	options := []slack.MsgOption{slack.MsgOptionText(withUser(reply, c.user), false), slack.MsgOptionParse(false), slack.MsgOptionDisableLinkUnfurl()}
+	options := []slack.MsgOption{slack.MsgOptionText(withUser(reply, cmp.Or(c.did, c.user)), false), slack.MsgOptionParse(false), slack.MsgOptionDisableLinkUnfurl()}
 	if c.thread != "" {
 		options = append(options, slack.MsgOptionTS(c.thread))
 	}
