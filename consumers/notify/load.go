@@ -1,44 +1,18 @@
 package notify
 
 import (
-	"bytes"
 	"crypto/sha256"
-	_ "embed" // the schema
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
-
-	"github.com/santhosh-tekuri/jsonschema/v6"
-	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 
 	"github.com/cbcast/cbcast/consumers/notify/sink"
 	"github.com/cbcast/cbcast/internal/run"
 )
-
-// Schema is the JSON Schema of a rules file.
-//
-//go:embed schema.json
-var Schema []byte
-
-const schemaURL = "https://cbcast.dev/schema/notify-rules-1.json"
-
-var compiled = sync.OnceValues(func() (*jsonschema.Schema, error) {
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(Schema))
-	if err != nil {
-		return nil, err
-	}
-	c := jsonschema.NewCompiler()
-	if err := c.AddResource(schemaURL, doc); err != nil {
-		return nil, err
-	}
-	return c.Compile(schemaURL)
-})
 
 // maxRulesFile bounds a rules file in bytes.
 const maxRulesFile = 1 << 20
@@ -81,11 +55,8 @@ func load(data []byte) (*Rules, []error) {
 	if err != nil {
 		return nil, []error{fmt.Errorf("schema of rules: %w", err)}
 	}
-	var ve *jsonschema.ValidationError
-	if err := s.Validate(doc.value); errors.As(err, &ve) {
-		return nil, doc.explain(ve)
-	} else if err != nil {
-		return nil, []error{err}
+	if bad := s.check(doc.value, ""); len(bad) > 0 {
+		return nil, doc.explain(bad)
 	}
 	raw, err := json.Marshal(doc.value)
 	if err != nil {
@@ -110,124 +81,6 @@ func load(data []byte) (*Rules, []error) {
 		return nil, c.errs
 	}
 	return r, nil
-}
-
-// explain turns the validator's tree into one error for each thing to change.
-func (d *document) explain(ve *jsonschema.ValidationError) (errs []error) {
-	seen := map[string]bool{}
-	var walk func(*jsonschema.ValidationError)
-	walk = func(e *jsonschema.ValidationError) {
-		if len(e.Causes) > 0 {
-			for _, c := range e.Causes {
-				walk(c)
-			}
-			return
-		}
-		at := ""
-		for _, part := range e.InstanceLocation {
-			at += "/" + pointer(part)
-		}
-		for _, fe := range d.say(at, e) {
-			if !seen[fe.Error()] {
-				seen[fe.Error()] = true
-				errs = append(errs, fe)
-			}
-		}
-	}
-	walk(ve)
-	slices.SortStableFunc(errs, func(a, b error) int {
-		var x, y *FileError
-		if !errors.As(a, &x) || !errors.As(b, &y) {
-			return 0
-		}
-		return x.Line - y.Line
-	})
-	return errs
-}
-
-// where names a place for people: rules[2].match.kind.
-func where(at string) string {
-	var b strings.Builder
-	for part := range strings.SplitSeq(strings.TrimPrefix(at, "/"), "/") {
-		part = strings.ReplaceAll(strings.ReplaceAll(part, "~1", "/"), "~0", "~")
-		if _, err := strconv.Atoi(part); err == nil {
-			b.WriteString("[" + part + "]")
-			continue
-		}
-		if b.Len() > 0 {
-			b.WriteByte('.')
-		}
-		b.WriteString(part)
-	}
-	if b.Len() == 0 {
-		return "the file"
-	}
-	return b.String()
-}
-
-func (d *document) say(at string, e *jsonschema.ValidationError) []*FileError {
-	one := func(p Place, format string, args ...any) []*FileError {
-		return []*FileError{{Place: p, What: fmt.Sprintf(format, args...)}}
-	}
-	p, name := d.places[at], where(at)
-	switch k := e.ErrorKind.(type) {
-	case *kind.AdditionalProperties:
-		var all []*FileError
-		for _, prop := range k.Properties {
-			all = append(all, one(d.places[at+"/"+pointer(prop)+"#"], "%q is no key of %s: remove it, or see cbcast notify --schema for those there are", prop, name)...)
-		}
-		return all
-	case *kind.Required:
-		return one(p, "%s lacks %s: add it", name, strings.Join(k.Missing, ", "))
-	case *kind.Type:
-		return one(p, "%s is a %s here: write a %s%s", name, k.Got, strings.Join(k.Want, " or a "), quoteHint(k))
-	case *kind.Enum:
-		return one(p, "%s is %v: write one of %s", name, k.Got, words(k.Want))
-	case *kind.Const:
-		return one(p, "%s is %v: write %v", name, k.Got, k.Want)
-	case *kind.Pattern:
-		return one(p, "%s is %q: %s", name, k.Got, patternHint(k.Want))
-	case *kind.PropertyNames:
-		return one(d.places[at+"/"+pointer(k.Property)+"#"], "%q cannot be a name in %s: use a-z, 0-9, - and _ (of users: ids like U012)", k.Property, name)
-	case *kind.MinItems, *kind.MinProperties, *kind.MinLength:
-		return one(p, "%s is empty: fill it in, or remove it", name)
-	case *kind.MaxItems, *kind.MaxProperties, *kind.MaxLength:
-		return one(p, "%s has too much in it: make it shorter", name)
-	case *kind.Minimum:
-		return one(p, "%s is too small: it must be at least %s", name, k.Want.RatString())
-	case *kind.Maximum:
-		return one(p, "%s is too large: it may be at most %s", name, k.Want.RatString())
-	case *kind.UniqueItems:
-		return one(p, "%s says the same twice: remove one", name)
-	}
-	return one(p, "%s cannot be used: see cbcast notify --schema", name)
-}
-
-func quoteHint(k *kind.Type) string {
-	if k.Got == "number" && slices.Contains(k.Want, "string") {
-		return " (a duration has a unit, like 30s; other texts stand in quotes)"
-	}
-	return ""
-}
-
-func patternHint(pattern string) string {
-	switch {
-	case strings.Contains(pattern, "ms|s|m|h"):
-		return "write a duration like 30s, 15m, 2h or 1d"
-	case strings.HasPrefix(pattern, "^https"):
-		return "write a URL that begins with http:// or https://"
-	case strings.Contains(pattern, "[0-5][0-9]"):
-		return `write a time of day like "07:30"`
-	}
-	return "use a-z, 0-9, - and _, at most 63 of them"
-}
-
-func words(list []any) string {
-	var all []string
-	for _, v := range list {
-		all = append(all, fmt.Sprint(v))
-	}
-	return strings.Join(all, ", ")
 }
 
 // A checker looks at what a schema cannot say.

@@ -12,30 +12,35 @@ import (
 
 const head = "version: 1\ndestinations:\n  hook: {type: webhook, url: env:HOOK}\n"
 
+var ruleErrors = []struct{ name, file, want string }{
+	{"no YAML", "version: [", "line 1, column 1: this is no YAML: did not find expected node content"},
+	{"empty", "", "line 1, column 1: this is no YAML: EOF"},
+	{"two documents", head + "rules: [{name: a, to: [hook]}]\n---\nx: 1\n", "line 5, column 1: a second document begins here: put everything into one"},
+	{"unknown key", head + "rules:\n  - {name: a, to: [hook], mentoin: x}\n", `line 5, column 27: "mentoin" is no key of rules[0]: remove it, or see cbcast notify --schema for those there are`},
+	{"unknown key of a destination", "version: 1\ndestinations:\n  hook: {type: webhook, url: x, token: y}\nrules: [{name: a, to: [hook]}]\n", `line 3, column 33: "token" is no key of destinations.hook: remove it, or see cbcast notify --schema for those there are`},
+	{"key twice", head + "rules:\n  - {name: a, to: [hook], name: b}\n", `line 5, column 27: "name" stands here for the second time: remove one`},
+	{"missing", head + "rules:\n  - {name: a}\n", "line 5, column 5: rules[0] lacks to: add it"},
+	{"type", head + "rules:\n  - {name: a, to: [hook], digest: 30}\n", "line 5, column 35: rules[0].digest is a number here: write a string (a duration has a unit, like 30s; other texts stand in quotes)"},
+	{"duration", head + "rules:\n  - {name: a, to: [hook], digest: soon}\n", `line 5, column 35: rules[0].digest is "soon": write a duration like 30s, 15m, 2h or 1d`},
+	{"version", "version: 2\n" + head[len("version: 1\n"):] + "rules: [{name: a, to: [hook]}]\n", "line 1, column 10: version is 2: write 1"},
+	{"type of a destination", "version: 1\ndestinations:\n  a: {type: pager}\nrules: [{name: a, to: [a]}]\n", "line 3, column 13: destinations.a.type is pager: write one of slack, slack_webhook, webhook, email, command, log"},
+	{"no such destination", head + "rules:\n  - {name: a, to: [hook, chat]}\n", `line 5, column 26: there is no destination "chat": it is one of hook`},
+	{"no such kind", head + "rules:\n  - {name: a, to: [hook], match: {kind: done}}\n", `line 5, column 41: "done" is not known here: it is one of finished, failed, lost, waiting, stalled, interrupted, answered`},
+	{"no such label", head + "rules:\n  - name: a\n    to: [hook]\n    match:\n      ci:\n        branch: main\n", `line 9, column 9: "branch" is no label of a CI job: it is one of provider, repo, ref, sha, workflow, job, run, attempt, event, actor, url`},
+	{"no such zone", head + "quiet: {night: {zone: Mars/One, from: \"22:00\", to: \"07:00\"}}\nrules: [{name: a, to: [hook]}]\n", `line 4, column 23: quiet.night: time zone "Mars/One" is not known: write one like Europe/Berlin or UTC`},
+	{"time", head + "quiet: {night: {zone: UTC, from: \"25:00\", to: \"07:00\"}}\nrules: [{name: a, to: [hook]}]\n", `line 4, column 34: quiet.night.from is "25:00": write a time of day like "07:30"`},
+	{"no such quiet", head + "rules: [{name: a, to: [hook], quiet: [day]}]\n", `line 4, column 39: there are no quiet hours "day": define them under quiet`},
+	{"same name", head + "rules:\n  - {name: a, to: [hook]}\n  - {name: a, to: [hook]}\n", `line 6, column 12: there is a rule "a" already: give this one another name`},
+	{"reminders", head + "rules:\n  - {name: a, to: [hook], waiting: {remind: [1h, 30m]}}\n", "line 5, column 50: times of reminders count from the first notice and rise: put them in order"},
+	{"alias within itself", "version: &a [*a]\n", "line 1, column 10: the file has too many entries, aliases counted as often as they stand"},
+	{"name", head + "  A b: {type: log}\nrules: [{name: a, to: [hook]}]\n", `line 4, column 3: "A b" cannot be a name in destinations: use a-z, 0-9, - and _ (of users: ids like U012)`},
+	{"name of a user", head + "  chat: {type: slack, token: t, channel: C1, users: {me: [answer]}}\nrules: [{name: a, to: [hook]}]\n", `line 4, column 54: "me" cannot be a name in destinations.chat.users: use a-z, 0-9, - and _ (of users: ids like U012)`},
+	{"aliases of aliases", bomb(), "line 2, column 5: the file has too many entries, aliases counted as often as they stand"},
+}
+
 // Errors say where, what is wrong, and what to do.
 func TestRulesErrors(t *testing.T) {
-	for _, tc := range []struct{ name, file, want string }{
-		{"no YAML", "version: [", "line 1, column 1: this is no YAML: did not find expected node content"},
-		{"empty", "", "line 1, column 1: this is no YAML: EOF"},
-		{"two documents", head + "rules: [{name: a, to: [hook]}]\n---\nx: 1\n", "line 5, column 1: a second document begins here: put everything into one"},
-		{"unknown key", head + "rules:\n  - {name: a, to: [hook], mentoin: x}\n", `line 5, column 27: "mentoin" is no key of rules[0]: remove it, or see cbcast notify --schema for those there are`},
-		{"unknown key of a destination", "version: 1\ndestinations:\n  hook: {type: webhook, url: x, token: y}\nrules: [{name: a, to: [hook]}]\n", `line 3, column 33: "token" is no key of destinations.hook: remove it, or see cbcast notify --schema for those there are`},
-		{"key twice", head + "rules:\n  - {name: a, to: [hook], name: b}\n", `line 5, column 27: "name" stands here for the second time: remove one`},
-		{"missing", head + "rules:\n  - {name: a}\n", "line 5, column 5: rules[0] lacks to: add it"},
-		{"type", head + "rules:\n  - {name: a, to: [hook], digest: 30}\n", "line 5, column 35: rules[0].digest is a number here: write a string (a duration has a unit, like 30s; other texts stand in quotes)"},
-		{"duration", head + "rules:\n  - {name: a, to: [hook], digest: soon}\n", `line 5, column 35: rules[0].digest is "soon": write a duration like 30s, 15m, 2h or 1d`},
-		{"version", "version: 2\n" + head[len("version: 1\n"):] + "rules: [{name: a, to: [hook]}]\n", "line 1, column 10: version is 2: write 1"},
-		{"type of a destination", "version: 1\ndestinations:\n  a: {type: pager}\nrules: [{name: a, to: [a]}]\n", "line 3, column 13: destinations.a.type is pager: write one of slack, slack_webhook, webhook, email, command, log"},
-		{"no such destination", head + "rules:\n  - {name: a, to: [hook, chat]}\n", `line 5, column 26: there is no destination "chat": it is one of hook`},
-		{"no such kind", head + "rules:\n  - {name: a, to: [hook], match: {kind: done}}\n", `line 5, column 41: "done" is not known here: it is one of finished, failed, lost, waiting, stalled, interrupted, answered`},
-		{"no such label", head + "rules:\n  - name: a\n    to: [hook]\n    match:\n      ci:\n        branch: main\n", `line 9, column 9: "branch" is no label of a CI job: it is one of provider, repo, ref, sha, workflow, job, run, attempt, event, actor, url`},
-		{"no such zone", head + "quiet: {night: {zone: Mars/One, from: \"22:00\", to: \"07:00\"}}\nrules: [{name: a, to: [hook]}]\n", `line 4, column 23: quiet.night: time zone "Mars/One" is not known: write one like Europe/Berlin or UTC`},
-		{"time", head + "quiet: {night: {zone: UTC, from: \"25:00\", to: \"07:00\"}}\nrules: [{name: a, to: [hook]}]\n", `line 4, column 34: quiet.night.from is "25:00": write a time of day like "07:30"`},
-		{"no such quiet", head + "rules: [{name: a, to: [hook], quiet: [day]}]\n", `line 4, column 39: there are no quiet hours "day": define them under quiet`},
-		{"same name", head + "rules:\n  - {name: a, to: [hook]}\n  - {name: a, to: [hook]}\n", `line 6, column 12: there is a rule "a" already: give this one another name`},
-		{"reminders", head + "rules:\n  - {name: a, to: [hook], waiting: {remind: [1h, 30m]}}\n", "line 5, column 50: times of reminders count from the first notice and rise: put them in order"},
-		{"aliases of aliases", bomb(), "line 2, column 5: the file has too many entries, aliases counted as often as they stand"},
-	} {
+	for _, tc := range ruleErrors {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := notify.Load([]byte(tc.file), "")
 			if err == nil {

@@ -12,15 +12,19 @@ import (
 // A Place is where something stands in a rules file, both from 1 on.
 type Place struct{ Line, Column int }
 
-// maxNodes bounds a rules file with its aliases put in: 10 aliases of 10 aliases …
-// would fill the memory.
-const maxNodes = 100_000
+// maxNodes and maxPlaces bound a rules file with its aliases put in: 10 aliases of 10
+// aliases …, or an alias within itself, would fill the memory.
+const (
+	maxNodes  = 100_000
+	maxPlaces = 32 << 20 // bytes of all pointers
+)
 
 // document is a YAML file as JSON values, and where each stands.
 type document struct {
 	value  any
 	places map[string]Place // by JSON pointer; a key's own place by the pointer and "#"
 	nodes  int
+	bytes  int // of the pointers
 }
 
 // readYAML reads one document. JSON is YAML, so it is read, too.
@@ -55,7 +59,9 @@ func yamlError(err error) error {
 
 func (d *document) convert(n *yaml.Node, at string) (any, error) {
 	fail := func(what string) error { return &FileError{Place: Place{n.Line, n.Column}, What: what} }
-	if d.nodes++; d.nodes > maxNodes {
+	d.nodes++
+	d.bytes += len(at)
+	if d.nodes > maxNodes || d.bytes > maxPlaces {
 		return nil, fail("the file has too many entries, aliases counted as often as they stand")
 	}
 	d.places[at] = Place{n.Line, n.Column}
@@ -111,7 +117,7 @@ func scalar(n *yaml.Node, fail func(string) error) (any, error) {
 		if err := n.Decode(&v); err != nil || math.IsInf(v, 0) || math.IsNaN(v) {
 			return nil, fail(fmt.Sprintf("%s is no number that can be used here", n.Value))
 		}
-		return v, nil
+		return v + 0, nil // -0 is 0
 	case "!!str", "!!timestamp", "!!merge":
 		return n.Value, nil
 	}
