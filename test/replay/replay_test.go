@@ -6,11 +6,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -57,6 +59,12 @@ var server *natsd.Server
 func signalName(s syscall.Signal) string { return unix.SignalName(s) }
 
 func runTests(m *testing.M) int {
+	// The recordings wait most of the time, for their own gaps: more of them run at once
+	// than there are CPUs.
+	flag.Parse()
+	if err := flag.Set("test.parallel", strconv.Itoa(atOnce)); err != nil {
+		fatal(err)
+	}
 	return program.Main(m, func(dir string) (func(), error) {
 		var err error
 		server, err = natsd.Start(natsd.Options{Dir: filepath.Join(dir, "store"), MaxStore: -1})
@@ -84,12 +92,12 @@ func connect(t *testing.T) *bus.Bus {
 
 func TestEveryRecording(t *testing.T) {
 	b := connect(t)
-	places := make(chan struct{}, atOnce)
-	for _, name := range capture.List() {
+	for i, name := range capture.List() {
+		if i%every != 0 && !trueTiming[name] {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			places <- struct{}{}
-			defer func() { <-places }()
 			c, err := capture.Load(name)
 			if err != nil {
 				t.Fatal(err)

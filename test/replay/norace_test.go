@@ -1,0 +1,6 @@
+//go:build !race
+
+package replay
+
+// every is which recordings are played: all.
+const every = 1
