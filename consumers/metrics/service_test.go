@@ -296,7 +296,7 @@ func TestOneProcessADirectory(t *testing.T) {
 	w := newWorld(t)
 	dir := t.TempDir()
 	m, _ := w.start(dir)
-	w.caughtUp(m)
+	w.await("the first to hold it", func() bool { return m.consumer.Status().Ready })
 	o := w.options(dir)
 	second, err := New(o)
 	if err != nil {
