@@ -22,6 +22,17 @@ func scopeWords() string {
 	return strings.Join(words, ", ")
 }
 
+// onBehalf lets h answer those who may act for whom they name. It stands behind the
+// routing: a path that does not exist is not found whatever the headers say.
+func onBehalf(h handler) handler {
+	return func(w http.ResponseWriter, q *http.Request) *apiErr {
+		if err := callerOf(q).actFor(q); err != nil {
+			return err
+		}
+		return h(w, q)
+	}
+}
+
 // actFor notes for whom q says that it acts. Whoever may not say so is refused,
 // rather than heard as himself: the audit would name the wrong one.
 func (c *caller) actFor(q *http.Request) *apiErr {

@@ -73,7 +73,11 @@ func (r *Relay) Handler() http.Handler {
 	mux := http.NewServeMux()
 	scopes, methods := map[string]Scope{}, map[string][]string{} // of each path
 	for _, t := range r.routes() {
-		mux.Handle(t.method+" "+t.path, r.guard(t.serve, t.scope))
+		h := t.serve
+		if t.scope != "" {
+			h = onBehalf(h)
+		}
+		mux.Handle(t.method+" "+t.path, r.guard(h, t.scope))
 		methods[t.path] = append(methods[t.path], t.method)
 		if _, ok := scopes[t.path]; !ok {
 			scopes[t.path] = ScopeRead
