@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/cbcast/cbcast/internal/event"
+	"github.com/cbcast/cbcast/internal/run"
 )
 
 // text is the exposition in OpenMetrics, without what depends on the process.
@@ -232,23 +233,30 @@ func TestManyLiveRuns(t *testing.T) {
 	}
 }
 
-// The exposition names a run and its trace where there is one, and no more than an
-// exemplar may have.
+// The exposition names a run and its trace: that of the CI job where its start says one,
+// else the run's own, as traces are exported. What the agent calls its trace is neither.
 func TestExemplars(t *testing.T) {
-	f := feed(t, testOptions())
-	f.play(quick(7).events...)
-	text := f.text()
-	want := `# {trace_id="` + fmt.Sprintf("%032x", 8) + `",run="00000007-aaaa-bbbb-cccc-dddddddddddd"}`
-	if !strings.Contains(text, want) {
-		t.Errorf("no exemplar %s", want)
-	}
-	for parent, want := range map[string]string{
-		"": "", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01": "0af7651916cd43dd8448eb211c80319c",
-		"00-00000000000000000000000000000000-b7ad6b7169203331-01": "", "00-0AF7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01": "",
-		"00-0af7651916cd43dd8448eb211c80319c": "", strings.Repeat("x", 55): "",
+	const agents, ci = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-000000000000000000000000000000ff-b7ad6b7169203331-01"
+	const id = "00000007-aaaa-bbbb-cccc-dddddddddddd"
+	for first, want := range map[string]string{
+		"":     run.TraceContextOf(id, "").Trace.String(),
+		"none": run.TraceContextOf(id, "").Trace.String(),
+		ci:     ci[3:35],
 	} {
-		if got := traceID(parent); got != want {
-			t.Errorf("traceID(%q) = %q, want %q", parent, got, want)
+		f := feed(t, testOptions())
+		events := quick(7).events
+		for _, e := range events {
+			if e.TraceParent = agents; e.Type == event.TypeStarted {
+				e.TraceParent = first
+			}
+		}
+		f.play(events...)
+		text := f.text()
+		if want := `# {trace_id="` + want + `",run="` + id + `"}`; !strings.Contains(text, want) {
+			t.Errorf("start with %q: no exemplar %s", first, want)
+		}
+		if strings.Contains(text, agents[3:35]) {
+			t.Errorf("start with %q: the agent's own trace stands in an exemplar", first)
 		}
 	}
 }

@@ -81,25 +81,6 @@ func (l *live) exemplar(at time.Time) exemplar {
 	return e
 }
 
-// traceID takes the trace out of a W3C trace parent, "" where it is none.
-func traceID(parent string) string {
-	if len(parent) < 55 || parent[2] != '-' || parent[35] != '-' {
-		return ""
-	}
-	id, zero := parent[3:35], true
-	for i := range len(id) {
-		c := id[i]
-		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return ""
-		}
-		zero = zero && c == '0'
-	}
-	if zero {
-		return ""
-	}
-	return id
-}
-
 // folds is the order of use of the live runs whose state is held, the latest first.
 type folds struct {
 	head, tail *live

@@ -16,8 +16,8 @@ func (c *tally) look(l *live, e *event.Event) {
 		c.add(mMissing, int64(n-1))
 	}
 	l.Last, l.Part = e.Seq, e.Part.I
-	if l.Trace == "" && e.TraceParent != "" {
-		l.Trace = traceID(e.TraceParent)
+	if l.Trace == "" {
+		l.Trace = run.TraceContextOf(l.Run, "").Trace.String() // until its start names another
 	}
 	if d := dialectOf(e.Type); d != "" && d != l.Dialect {
 		l.Dialect, l.frames, l.bytes = d, nil, nil
@@ -187,9 +187,7 @@ func (c *tally) started(l *live, e *event.Event) {
 		l.CI = among(providers, p)
 	}
 	l.Repo, l.Flow = allowed(c.sets.repos, d.CI["cirepo"]), allowed(c.sets.workflows, d.CI["ciworkflow"])
-	if l.Trace == "" {
-		l.Trace = traceID(d.CI["traceparent"])
-	}
+	l.Trace = run.TraceContextOf(l.Run, e.TraceParent).Trace.String()
 	if d.Resume != nil {
 		l.Again, l.Resume = true, run.BoundID(d.Resume.Session)
 	}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+
+	"github.com/cbcast/cbcast/internal/run"
 )
 
 // a few spans to send.
@@ -247,7 +249,7 @@ func TestFromEnv(t *testing.T) {
 }
 
 func TestSamplers(t *testing.T) {
-	run := ContextOf(aRun, "")
+	own := ContextOf(aRun, "")
 	on := ContextOf(aRun, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	off := ContextOf(aRun, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")
 	for name, want := range map[string][]bool{
@@ -258,7 +260,7 @@ func TestSamplers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := []bool{s(run), s(on), s(off)}; !slices.Equal(got, want) {
+		if got := []bool{s(own), s(on), s(off)}; !slices.Equal(got, want) {
 			t.Errorf("%q: %v, want %v", name, got, want)
 		}
 	}
@@ -288,7 +290,7 @@ func TestContexts(t *testing.T) {
 		strings.ToUpper(good): false, good[:3] + strings.Repeat("0", 32) + good[35:]: false, good[:36] + strings.Repeat("0", 16) + good[52:]: false,
 		"0g" + good[2:]: false, "cc" + good[2:] + "more": false,
 	} {
-		if _, ok := parseParent(in); ok != want {
+		if _, ok := run.ParseTraceParent(in); ok != want {
 			t.Errorf("%q: %t", in, ok)
 		}
 	}

@@ -2,75 +2,32 @@ package trace
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
-	"strings"
+
+	"github.com/cbcast/cbcast/internal/run"
 )
 
-// A TraceID names a trace.
-type TraceID [16]byte
-
-// A SpanID names a span of a trace.
-type SpanID [8]byte
-
-func (t TraceID) String() string { return hex.EncodeToString(t[:]) }
-func (s SpanID) String() string  { return hex.EncodeToString(s[:]) }
-
-// IsZero reports whether s names no span.
-func (s SpanID) IsZero() bool { return s == SpanID{} }
-
-// A Context is where a run's spans belong.
-type Context struct {
-	Trace  TraceID
-	Parent SpanID // of the CI's own span; zero where nobody named one
-	Flags  byte   // of the W3C trace parent; 1 is sampled
-}
+// What names a run's trace; metrics name the same in their exemplars.
+type (
+	// A TraceID names a trace.
+	TraceID = run.TraceID
+	// A SpanID names a span of a trace.
+	SpanID = run.SpanID
+	// A Context is where a run's spans belong.
+	Context = run.TraceContext
+)
 
 // sampled is the flag of a trace that is recorded.
 const sampled = 1
 
-// ContextOf is the context of a run. It is that of the CI job's span where
-// traceParent, the ce-traceparent of the run's first event, names one; else the trace
-// id follows from the run's id alone.
-func ContextOf(run, traceParent string) Context {
-	if c, ok := parseParent(traceParent); ok {
-		return c
-	}
-	sum := sha256.Sum256([]byte("cbcast trace\x00" + run))
-	c := Context{Flags: sampled}
-	copy(c.Trace[:], sum[:])
-	return c
-}
+// ContextOf is [run.TraceContextOf].
+func ContextOf(runID, traceParent string) Context { return run.TraceContextOf(runID, traceParent) }
 
 // SpanOf is the id of a run's span; path says which one: "run", "turn/1" ….
-func SpanOf(run, path string) (id SpanID) {
-	sum := sha256.Sum256([]byte("cbcast span\x00" + run + "\x00" + path))
+func SpanOf(runID, path string) (id SpanID) {
+	sum := sha256.Sum256([]byte("cbcast span\x00" + runID + "\x00" + path))
 	copy(id[:], sum[:])
 	if id.IsZero() {
 		id[7] = 1
 	}
 	return id
-}
-
-// parseParent reads a trace parent of W3C Trace Context.
-func parseParent(v string) (c Context, ok bool) {
-	if len(v) < 55 || v[:2] == "ff" || v[2] != '-' || v[35] != '-' || v[52] != '-' || v != strings.ToLower(v) {
-		return c, false
-	}
-	if len(v) > 55 && (v[:2] == "00" || v[55] != '-') {
-		return c, false
-	}
-	var flags, version [1]byte
-	for _, part := range []struct {
-		into []byte
-		text string
-	}{{version[:], v[:2]}, {c.Trace[:], v[3:35]}, {c.Parent[:], v[36:52]}, {flags[:], v[53:55]}} {
-		if _, err := hex.Decode(part.into, []byte(part.text)); err != nil {
-			return Context{}, false
-		}
-	}
-	c.Flags = flags[0]
-	if c.Trace == (TraceID{}) || c.Parent.IsZero() {
-		return Context{}, false
-	}
-	return c, true
 }

@@ -58,7 +58,7 @@ func (b *Builder) assistant(e *event.Event, f *dialect.Frame) {
 
 // link notes the span of the child's own that a frame names: one a trace.
 func (t *turn) link(traceParent string) {
-	c, ok := parseParent(traceParent)
+	c, ok := run.ParseTraceParent(traceParent)
 	if !ok {
 		return
 	}
