@@ -91,8 +91,8 @@ owner: mail
 max_age: 1d
 destinations:
   chat: {type: slack, token: env:T, channel: C1, app_token: x, users: {U012: [answer], E1/W2: [answer, command]}, retry: {ladder: [5s, 1m], max_age: 1h}, rate: {every: 1s, burst: 3}}
-  in: {type: slack_webhook, url: "https://hooks.example.com/x", queue: 10, merge: 0}
-  hook: {type: webhook, url: "http://127.0.0.1:1/", mode: binary, secrets: [env:S], headers: {X-A: b}, allow: [127.0.0.1]}
+  in: {type: slack_webhook, url: "https://hooks.example.com/x", queue: 10, merge: 0, ca: /etc/ca.pem}
+  hook: {type: webhook, url: "http://127.0.0.1:1/", mode: binary, secrets: [env:S], headers: {X-A: b}, allow: [127.0.0.1], ca: /etc/ca.pem}
   mail: {type: email, host: mx, port: 25, tls: none, from: a@example.com, to: [b@example.com], ca: /etc/ca.pem}
   page: {type: command, argv: [page, -n], env: {A: b}, timeout: 5s}
   out: {type: log}
