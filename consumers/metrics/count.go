@@ -67,10 +67,7 @@ func (c *tally) begin() {
 	for _, d := range dialects {
 		c.at(mInvalid, d)
 	}
-	for _, r := range gapReasons {
-		c.at(mGaps, r)
-		c.at(mGapBytes, r)
-	}
+	c.beginAlerts()
 	for _, s := range stalls {
 		c.at(mStalled, s)
 	}

@@ -45,6 +45,7 @@ type live struct {
 	prev  *live // in the order of use
 	next  *live
 
+	model  string // whose series are there
 	typ    string // of the last event
 	frames *series
 	bytes  *series

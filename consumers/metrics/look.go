@@ -20,7 +20,8 @@ func (c *tally) look(l *live, e *event.Event) {
 		l.Trace = run.TraceContextOf(l.Run, "").Trace.String() // until its start names another
 	}
 	if d := dialectOf(e.Type); d != "" && d != l.Dialect {
-		l.Dialect, l.frames, l.bytes = d, nil, nil
+		l.Dialect, l.frames, l.bytes, l.model = d, nil, nil, ""
+		c.expect(l)
 	}
 	c.frame(l, e)
 	whole, _, broken := l.join.Add(e)
@@ -77,6 +78,7 @@ func (c *tally) change(l *live, e, whole, broken *event.Event) {
 		had = st.Usage()
 	}
 	st.Apply(e)
+	c.expectModel(l)
 	after := st.Tally()
 	c.rose(l, before, after)
 	c.tasks(l, e)
@@ -198,6 +200,7 @@ func (c *tally) started(l *live, e *event.Event) {
 		}
 	}
 	c.inc(mStarted, l.who()...)
+	c.expect(l)
 }
 
 // command reads a fact of a command that the edge wrote.

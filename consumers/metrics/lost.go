@@ -64,6 +64,7 @@ func (c *tally) fact(ctx context.Context, at bus.Place, e *event.Event) error {
 		l.Who, l.Dialect, l.CI, l.Repo, l.Flow, l.Touched = who, unknown, none, none, none, at.Time
 		c.enter(l)
 	}
+	c.expect(l)
 	l.Lost = at.Time
 	return nil
 }
