@@ -11,34 +11,59 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cbcast/cbcast/internal/durable"
 )
 
 // A Dir is a [Store] in a directory of this machine: a key is a path below it, and the
-// directory .tmp has what is being written.
-type Dir struct{ root string }
+// directory .tmp has what is being written. Whoever only reads creates nothing.
+type Dir struct {
+	root string
+
+	mu    sync.Mutex // guards ready
+	ready bool       // .tmp was made: where it is gone later, so is the directory that was written to
+}
 
 // staleTemp is the age at which what a crash left in .tmp is removed: no write takes so long.
 const staleTemp = 24 * time.Hour
 
-// OpenDir makes a store of the directory at path, which is created where it is missing.
+// OpenDir makes a store of the directory at path. Where it is missing, the first write
+// creates it; one that is gone after that is not made anew.
 func OpenDir(path string) (*Dir, error) {
-	d := &Dir{root: path}
-	if err := mkdirs(filepath.Join(path, tempDir)); err != nil {
+	info, err := os.Stat(path)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s is no directory", path)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("open archive directory: %w", err)
 	}
-	entries, err := os.ReadDir(filepath.Join(path, tempDir))
+	return &Dir{root: path}, nil
+}
+
+// prepare makes the directory ready for the first write.
+func (d *Dir) prepare() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ready {
+		return nil
+	}
+	at := filepath.Join(d.root, tempDir)
+	if err := mkdirs(at); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(at)
 	if err != nil {
-		return nil, fmt.Errorf("open archive directory: %w", err)
+		return err
 	}
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > staleTemp {
-			os.Remove(filepath.Join(path, tempDir, e.Name())) // it is tried again the next time
+			os.Remove(filepath.Join(at, e.Name())) // it is tried again the next time
 		}
 	}
-	return d, nil
+	d.ready = true
+	return nil
 }
 
 const tempDir = ".tmp"
@@ -102,7 +127,7 @@ func (d *Dir) Create(_ context.Context, key string, body *io.SectionReader) (err
 	if err != nil {
 		return fmt.Errorf("create %s: %w", key, err)
 	}
-	defer os.Remove(temp) // OpenDir removes it later
+	defer os.Remove(temp) // a later process removes it
 	if err := mkdirs(filepath.Dir(path)); err != nil {
 		return fmt.Errorf("create %s: %w", key, err)
 	}
@@ -117,6 +142,9 @@ func (d *Dir) Create(_ context.Context, key string, body *io.SectionReader) (err
 
 // temp writes a synced file that no key names.
 func (d *Dir) temp(body *io.SectionReader) (path string, err error) {
+	if err := d.prepare(); err != nil {
+		return "", err
+	}
 	f, err := os.CreateTemp(filepath.Join(d.root, tempDir), "obj*")
 	if err != nil {
 		return "", err
@@ -126,7 +154,7 @@ func (d *Dir) temp(body *io.SectionReader) (path string, err error) {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
-		os.Remove(f.Name()) // OpenDir removes it later
+		os.Remove(f.Name()) // a later process removes it
 		return "", err
 	}
 	return f.Name(), nil
@@ -138,11 +166,12 @@ func (d *Dir) Replace(_ context.Context, key string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := mkdirs(filepath.Dir(path)); err != nil {
-		return fmt.Errorf("replace %s: %w", key, err)
-	}
 	temp, err := d.temp(io.NewSectionReader(strings.NewReader(string(data)), 0, int64(len(data))))
 	if err != nil {
+		return fmt.Errorf("replace %s: %w", key, err)
+	}
+	if err := mkdirs(filepath.Dir(path)); err != nil {
+		os.Remove(temp) // the first write of a later process removes it
 		return fmt.Errorf("replace %s: %w", key, err)
 	}
 	if err := durable.Rename(temp, path); err != nil {

@@ -128,12 +128,15 @@ func TestDirOnce(t *testing.T) {
 	}
 }
 
-// TestDirTemp: what a crash left is removed after a day, not before.
+// TestDirTemp: what a crash left is removed after a day, not before, by who writes.
 func TestDirTemp(t *testing.T) {
 	root := t.TempDir()
-	openStore(t, root)
+	temp := filepath.Join(root, ".tmp")
+	if err := os.Mkdir(temp, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	for name, age := range map[string]time.Duration{"old": 25 * time.Hour, "new": time.Hour} {
-		path := filepath.Join(root, ".tmp", name)
+		path := filepath.Join(temp, name)
 		if err := os.WriteFile(path, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -142,12 +145,58 @@ func TestDirTemp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	openStore(t, root)
-	entries := must(os.ReadDir(filepath.Join(root, ".tmp")))
+	d := openStore(t, root)
+	list(t, d, "")
+	if entries := must(os.ReadDir(temp)); len(entries) != 2 {
+		t.Errorf("who reads left %v", entries)
+	}
+	if err := d.Create(t.Context(), "x", body("x")); err != nil {
+		t.Fatal(err)
+	}
+	entries := must(os.ReadDir(temp))
 	if len(entries) != 1 || entries[0].Name() != "new" {
 		t.Errorf("left are %v", entries)
 	}
-	if _, err := segment.OpenDir(filepath.Join(root, ".tmp", "new", "x")); err == nil {
+	if _, err := segment.OpenDir(filepath.Join(temp, "new", "x")); err == nil {
 		t.Error("a store below a file")
+	}
+	if _, err := segment.OpenDir(filepath.Join(temp, "new")); err == nil {
+		t.Error("a store that is a file")
+	}
+}
+
+// TestDirGone: reading creates nothing, and a directory that was written to and is gone, or
+// empty, is not begun anew: a place that is not mounted looks so.
+func TestDirGone(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "a", "b")
+	d := openStore(t, root)
+	if _, err := d.Open(t.Context(), "x"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Open: %v", err)
+	}
+	list(t, d, "")
+	if _, err := os.Stat(filepath.Dir(root)); err == nil {
+		t.Error("reading made the directory")
+	}
+	if err := d.Create(t.Context(), "x", body("x")); err != nil {
+		t.Fatal(err)
+	}
+	for _, empty := range []bool{false, true} {
+		if err := os.RemoveAll(root); err != nil {
+			t.Fatal(err)
+		}
+		if empty {
+			if err := os.Mkdir(root, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := d.Create(t.Context(), "y/x", body("x")); err == nil {
+			t.Error("Create made the directory anew")
+		}
+		if err := d.Replace(t.Context(), "y/x", []byte("x")); err == nil {
+			t.Error("Replace made the directory anew")
+		}
+		if entries, _ := os.ReadDir(root); len(entries) > 0 {
+			t.Errorf("there is %v", entries)
+		}
 	}
 }

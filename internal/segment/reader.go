@@ -13,6 +13,22 @@ import (
 // ErrNotFound is returned for a run that the archive does not have.
 var ErrNotFound = errors.New("not in the archive")
 
+// ErrNoArchive is returned where a store has no archive: none was begun, or the store
+// is not the one it was, like the directory of a disk that is not mounted.
+var ErrNoArchive = errors.New("there is no archive")
+
+// Exists returns ErrNoArchive where a store has none.
+func Exists(ctx context.Context, st Store) error {
+	o, err := st.Open(ctx, signerKey(1))
+	if isNotExist(err) {
+		return ErrNoArchive
+	}
+	if err != nil {
+		return err
+	}
+	return o.Close()
+}
+
 // An ErasedError is returned for records whose run was erased.
 type ErasedError struct {
 	Tenant, Run string
@@ -65,8 +81,22 @@ func NewReader(o ReaderOptions) *Reader {
 	return r
 }
 
-// Tenants lists the tenants.
-func (r *Reader) Tenants(ctx context.Context) ([]string, error) { return Tenants(ctx, r.o.Store) }
+// Tenants lists the tenants. Without an archive it is ErrNoArchive.
+func (r *Reader) Tenants(ctx context.Context) ([]string, error) {
+	all, err := Tenants(ctx, r.o.Store)
+	if err == nil && len(all) == 0 {
+		err = Exists(ctx, r.o.Store)
+	}
+	return all, err
+}
+
+// notFound is the error for a run that was not found: ErrNotFound, or why that cannot be told.
+func (r *Reader) notFound(ctx context.Context, run string) error {
+	if err := Exists(ctx, r.o.Store); err != nil {
+		return fmt.Errorf("run %s: %w", run, err)
+	}
+	return fmt.Errorf("run %s: %w", run, ErrNotFound)
+}
 
 // Heads yields a tenant's chain behind number after.
 func (r *Reader) Heads(ctx context.Context, tenant string, after uint64) iter.Seq2[*Head, error] {
@@ -124,7 +154,7 @@ func (q *Query) record(r *Record) bool {
 // Records may be kept; those of a block share its memory. In the place of an erased
 // run's records comes one *ErasedError, for a deleted segment a *GoneError, and reading
 // goes on if yield returns true. Every other error ends it; for a run that the
-// archive does not have it is ErrNotFound.
+// archive does not have it is ErrNotFound, without an archive ErrNoArchive.
 func (r *Reader) Records(ctx context.Context, q Query) iter.Seq2[*Record, error] {
 	return func(yield func(*Record, error) bool) {
 		tenants := []string{q.Tenant}
@@ -143,7 +173,7 @@ func (r *Reader) Records(ctx context.Context, q Query) iter.Seq2[*Record, error]
 			}
 		}
 		if q.Run != "" && !found {
-			yield(nil, fmt.Errorf("run %s: %w", q.Run, ErrNotFound))
+			yield(nil, r.notFound(ctx, q.Run))
 		}
 	}
 }
@@ -305,7 +335,7 @@ func (r *Reader) Runs(ctx context.Context, tenant string, since, until time.Time
 	}
 }
 
-// Run finds one run, or ErrNotFound. An empty tenant asks all.
+// Run finds one run, or ErrNotFound; ErrNoArchive where there is nothing to look in. An empty tenant asks all.
 func (r *Reader) Run(ctx context.Context, tenant, run string) (*RunInfo, error) {
 	tenants := []string{tenant}
 	if tenant == "" {
@@ -327,7 +357,7 @@ func (r *Reader) Run(ctx context.Context, tenant, run string) (*RunInfo, error) 
 			return r.info(ctx, v, entries), nil
 		}
 	}
-	return nil, fmt.Errorf("run %s: %w", run, ErrNotFound)
+	return nil, r.notFound(ctx, run)
 }
 
 // info sums up what segments have of one run.

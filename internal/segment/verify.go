@@ -138,7 +138,8 @@ func (v *verifier) find(f Finding) {
 
 // Verify checks an archive against the public key, without any secret: every byte of every
 // segment, the chain, the signatures, the index, and that no run has a hole. An
-// error means that it could not look; what it found wrong is in the report. It needs
+// error means that it could not look, ErrNoArchive and ErrNotFound that there is no archive,
+// or not that tenant; what it found wrong is in the report. It needs
 // memory for the names of the objects, and about 100 bytes a run.
 func Verify(ctx context.Context, o VerifyOptions) (*Report, error) {
 	v := &verifier{o: o, rep: &Report{Deep: o.Deep, Findings: []Finding{}}}
@@ -149,6 +150,11 @@ func Verify(ctx context.Context, o VerifyOptions) (*Report, error) {
 		return nil, errors.New("verify: no keys to decrypt with")
 	}
 	all, err := Signers(ctx, o.Store)
+	if err == nil && len(all) == 0 {
+		if empty, err := bare(ctx, o.Store); err != nil || empty {
+			return nil, fmt.Errorf("verify: %w", errors.Join(err, ErrNoArchive))
+		}
+	}
 	if err == nil {
 		v.ring, err = newRing(all, o.Trust)
 	}
@@ -175,7 +181,20 @@ func Verify(ctx context.Context, o VerifyOptions) (*Report, error) {
 	if err := v.lost(chains); err != nil {
 		return nil, err
 	}
+	if o.Tenant != "" && v.rep.Tenants == 0 && v.rep.OK() {
+		return nil, fmt.Errorf("verify: tenant %q: %w", o.Tenant, ErrNotFound)
+	}
 	return v.rep, nil
+}
+
+// bare reports whether a store has no object of an archive.
+func bare(ctx context.Context, st Store) (bool, error) {
+	for _, prefix := range []string{tenantsPrefix, tenantRoot, signersPrefix} {
+		for _, err := range st.List(ctx, prefix) {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // trusted is a ring of the trusted keys alone, for an archive whose own list is of no use.
