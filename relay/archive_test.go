@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,13 +33,15 @@ type vault struct {
 	next  map[string]uint64 // by stream
 }
 
-func (r *rig) vault() *vault {
+func (r *rig) vault() *vault { return r.vaultAt(r.t.TempDir()) }
+
+func (r *rig) vaultAt(dir string) *vault {
 	r.t.Helper()
 	private, _, err := segment.GenerateKey()
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	store, err := segment.OpenDir(r.t.TempDir())
+	store, err := segment.OpenDir(dir)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -261,4 +266,46 @@ func TestArchiveAway(t *testing.T) {
 			t.Errorf("%s: %d, want %d", path, got.status, want)
 		}
 	}
+}
+
+// TestArchiveGone: a run whose archive is gone, or not mounted, is not said to be nowhere.
+func TestArchiveGone(t *testing.T) {
+	r := newRig(t, small())
+	dir := filepath.Join(t.TempDir(), "archive")
+	v := r.vaultAt(dir)
+	e := r.edge("run-1")
+	e.emit(notes(6)...)
+	e.shipped()
+	v.keep()
+	r.purge(0, 1000)
+	s := r.with(relay.Config{}, v.reader())
+	want := func(what string, status int) {
+		t.Helper()
+		for _, fresh := range []*served{s, r.with(relay.Config{}, v.reader())} {
+			for _, path := range []string{"/v1/runs/run-1/events", "/v1/runs/run-9"} {
+				w := status
+				if w == 200 && strings.HasSuffix(path, "run-9") {
+					w = 404
+				}
+				if got := fresh.get(path, nil); got.status != w {
+					t.Errorf("%s: %s: %d, want %d", what, path, got.status, w)
+				}
+			}
+		}
+	}
+	if err := os.Rename(dir, dir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	want("gone", 503)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	want("empty", 503)
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(dir+".away", dir); err != nil {
+		t.Fatal(err)
+	}
+	want("there again", 200)
 }
