@@ -143,7 +143,7 @@ func TestCloseWithStuckServer(t *testing.T) {
 	for range 3 { // on its way
 		select {
 		case <-asked:
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			t.Fatal("the publisher does not publish")
 		}
 	}

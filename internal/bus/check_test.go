@@ -64,7 +64,7 @@ func TestCheckPermissions(t *testing.T) {
 	}
 	ns.Start()
 	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
-	if !ns.ReadyForConnections(10 * time.Second) {
+	if !ns.ReadyForConnections(patience) {
 		t.Fatal("the server does not start")
 	}
 	ensure(t, connect(t, bus.Config{URL: ns.ClientURL(), User: "all", Password: "x"}))

@@ -92,7 +92,7 @@ func TestCommandsArriveOnceInOrder(t *testing.T) {
 			if c.ID != id {
 				t.Fatalf("command %s, want %s", c.ID, id)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			t.Fatalf("no command %s", id)
 		}
 	}

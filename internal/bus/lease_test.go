@@ -86,7 +86,7 @@ func TestLeaseLife(t *testing.T) {
 		t.Fatalf("holder %v %v", h, err)
 	}
 	var third *bus.Lease
-	for end := time.Now().Add(20 * time.Second); third == nil && time.Now().Before(end); { // r2 does not renew
+	for end := time.Now().Add(patience); third == nil && time.Now().Before(end); { // r2 does not renew
 		third, err = b.Lease(ctx, key, bus.Holder{Run: "r3"}, time.Minute)
 	}
 	if err != nil {

@@ -19,6 +19,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// patience is a safety net, far longer than anything takes on a busy machine.
+const patience = 3 * time.Minute
+
 // serve starts a server on a directory of the test.
 func serve(tb testing.TB, o natsd.Options) *natsd.Server {
 	tb.Helper()
@@ -176,7 +179,7 @@ func publish(tb testing.TB, b *bus.Bus, run string, src bus.Source) bus.Stats {
 
 func runPublisher(tb testing.TB, p *bus.Publisher) bus.Stats {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(tb.Context(), patience)
 	defer cancel()
 	if err := p.Run(ctx); err != nil {
 		tb.Fatalf("publish: %v; %+v", err, p.Stats())

@@ -177,7 +177,7 @@ func (tl *tailing) want(t *testing.T, from, to uint64) {
 			}
 		case err := <-tl.done:
 			t.Fatalf("tail ended: %v", err)
-		case <-time.After(20 * time.Second):
+		case <-time.After(patience):
 			t.Fatalf("no event %d", n)
 		}
 	}
@@ -239,7 +239,7 @@ func TestTailEpoch(t *testing.T) {
 		if !errors.Is(err, bus.ErrEpoch) {
 			t.Errorf("Tail = %v", err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("the tail did not notice")
 	}
 	if after, err := b.Epoch(t.Context(), 0); err != nil || !after.After(before) {

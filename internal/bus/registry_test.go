@@ -55,7 +55,7 @@ func TestRegistry(t *testing.T) {
 			if got != w {
 				t.Errorf("%+v, want %+v", got, w)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			t.Fatalf("no %+v", w)
 		}
 	}
@@ -109,7 +109,7 @@ func TestPresence(t *testing.T) {
 			if got != w {
 				t.Errorf("%+v, want %+v", got, w)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			t.Fatalf("no %+v", w)
 		}
 	}
