@@ -32,10 +32,13 @@ const deploy = "../../deploy"
 // The rules are right, and each alert fires when it should, and not before.
 func TestPromtoolRules(t *testing.T) {
 	promtool := tool(t, "promtool")
-	dir := filepath.Join(deploy, "prometheus")
+	dir := t.TempDir() // nothing but what is shipped
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join(deploy, "prometheus"))); err != nil {
+		t.Fatal(err)
+	}
 	for _, args := range [][]string{
 		{"check", "rules", "rules.yml", "alerts.yml"},
-		{"check", "config", "--syntax-only", "prometheus.yml"},
+		{"check", "config", "prometheus.yml"},
 		{"test", "rules", "rules_test.yml", "rules_day_test.yml"},
 	} {
 		cmd := exec.Command(promtool, args...)
@@ -141,21 +144,26 @@ type prometheus struct {
 	url string
 }
 
-// startPrometheus runs one with the rules of deploy until the test ends.
+// startPrometheus runs one with the configuration of deploy until the test ends: only where
+// the target is, and how often it is scraped, is another.
 func startPrometheus(t *testing.T, target string, features ...string) *prometheus {
 	t.Helper()
 	program := tool(t, "prometheus")
 	dir := t.TempDir()
-	rules, err := filepath.Abs(filepath.Join(deploy, "prometheus"))
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join(deploy, "prometheus"))); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "prometheus.yml")
+	config, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := fmt.Sprintf(`global: {scrape_interval: 1s, evaluation_interval: 1s}
-rule_files: [%q, %q]
-scrape_configs: [{job_name: cbcast-metrics, static_configs: [{targets: [%q]}]}]
-`, filepath.Join(rules, "rules.yml"), filepath.Join(rules, "alerts.yml"), target)
-	file := filepath.Join(dir, "prometheus.yml")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+	shipped := string(config)
+	if strings.Count(shipped, "_interval: 15s") != 2 || strings.Count(shipped, "127.0.0.1:8420") != 1 {
+		t.Fatalf("prometheus.yml has changed:\n%s", shipped)
+	}
+	config = []byte(strings.NewReplacer("_interval: 15s", "_interval: 1s", "127.0.0.1:8420", target).Replace(shipped))
+	if err := os.WriteFile(file, config, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -372,6 +380,26 @@ func TestPrometheusNativeHistograms(t *testing.T) {
 	c.play(2, 12)
 	p := startPrometheus(t, c.addr, "native-histograms", "exemplar-storage")
 	p.is("sum(histogram_count(cbcast_run_duration_seconds))", fmt.Sprint(c.n))
+	// The rules and the dashboard work with these alone: the classic ones are not scraped.
+	c.play(3, 12)
+	p.await("the quantiles of the rules", func() bool {
+		got, err := p.query("cbcast:run_duration_seconds:p95_1h > 0")
+		return err == nil && len(got) > 0
+	})
+	if got, err := p.query("cbcast_run_duration_seconds_bucket"); err != nil || len(got) > 0 {
+		t.Errorf("there are %d series of classic buckets, %v: this tests nothing", len(got), err)
+	}
+	vars := strings.NewReplacer("$__rate_interval", "2m", "$__range", "5m", "$tenant", ".*", "$dialect", ".*")
+	for title, exprs := range panels(t) {
+		for _, expr := range exprs {
+			if !strings.Contains(expr, "_bucket") {
+				continue
+			}
+			if got, err := p.query(vars.Replace(expr)); err != nil || len(got) == 0 && !quiet[title] {
+				t.Errorf("panel %q shows %d series, %v: %s", title, len(got), err, expr)
+			}
+		}
+	}
 	got, err := p.query("histogram_quantile(0.5, sum(cbcast_run_duration_seconds))")
 	if err != nil || len(got) != 1 || got[0].value() == "NaN" || got[0].value() == "0" {
 		t.Errorf("half of the runs took %v, %v", got, err)
