@@ -42,7 +42,7 @@ func (a *Archive) Append(ctx context.Context, r *Record) (Added, error) {
 		return Already, nil
 	}
 	day := dayOf(r.Stored.UnixNano())
-	seg, pos, already := a.look(r, day)
+	seg, pos, already, behind := a.look(r, day)
 	if already {
 		a.pass(r)
 		a.stats.Already++
@@ -62,7 +62,7 @@ func (a *Archive) Append(ctx context.Context, r *Record) (Added, error) {
 			return Again, nil
 		}
 	}
-	seg, err := a.room(seg, r, day)
+	seg, err := a.room(seg, r, day, behind)
 	if err != nil {
 		return New, err
 	}
@@ -76,7 +76,6 @@ func (a *Archive) Append(ctx context.Context, r *Record) (Added, error) {
 		seg.before[r.Log] = a.last[r.Log]
 	}
 	a.take(b, r)
-	seg.upTo[r.Log] = later(seg.upTo[r.Log], b.last)
 	if r.Seq != 0 {
 		if !pos.next(at) {
 			a.stats.Holes++
@@ -92,12 +91,18 @@ func (a *Archive) Append(ctx context.Context, r *Record) (Added, error) {
 // pass notes that a record is in the archive.
 func (a *Archive) pass(r *Record) {
 	a.last[r.Log] = later(a.last[r.Log], Place{r.StreamSeq, r.Stored})
+	a.readAgain(r.Log, a.last[r.Log])
 }
 
 // look finds the segment that r belongs into, nil for none, and what the tenant's
-// segments that are not in the chain know of its run.
-func (a *Archive) look(r *Record, day int32) (seg *open, pos position, already bool) {
+// segments that are not in the chain know of its run. behind is the first segment with what
+// follows r in its run, nil for none: a crash left that, and lost what is between.
+func (a *Archive) look(r *Record, day int32) (seg *open, pos position, already bool, behind *open) {
 	for _, s := range a.byTenant[r.Tenant] {
+		b := s.buffer(r.Run, r.Log, false)
+		if b != nil && r.StreamSeq < b.from.Seq && !r.Stored.After(b.from.Time) {
+			return seg, pos, false, s
+		}
 		if s.day == day && !s.done && !s.full {
 			seg = s
 		}
@@ -108,16 +113,17 @@ func (a *Archive) look(r *Record, day int32) (seg *open, pos position, already b
 		if run.pos.seq != 0 {
 			pos = run.pos
 		}
-		if b := s.buffer(r.Run, r.Log, false); b != nil && b.last.has(r.StreamSeq, r.Stored) {
-			return seg, pos, true
+		if b != nil && b.last.has(r.StreamSeq, r.Stored) {
+			return seg, pos, true, nil
 		}
 	}
-	return seg, pos, false
+	return seg, pos, false, nil
 }
 
-// room gives the segment for a record, with memory for it.
-func (a *Archive) room(seg *open, r *Record, day int32) (*open, error) {
-	if seg != nil && a.isFull(seg, r) {
+// room gives the segment for a record, with memory for it. A new one gets before behind. What
+// a recovered segment lacks it takes however full it is: that was once in memory.
+func (a *Archive) room(seg *open, r *Record, day int32, behind *open) (*open, error) {
+	if seg != nil && len(seg.again) == 0 && a.isFull(seg, r) {
 		seg.full = true
 		seg = nil
 	}
@@ -129,15 +135,13 @@ func (a *Archive) room(seg *open, r *Record, day int32) (*open, error) {
 	if seg != nil {
 		return seg, nil
 	}
-	if len(a.segs) >= a.o.Open {
-		return nil, fmt.Errorf("%w: %d of them are open", ErrFull, len(a.segs))
+	// What waits for its logs is not counted: it is they that need the room.
+	if n := len(a.segs); n >= a.o.Open {
+		if n = len(a.sealable()); n >= a.o.Open {
+			return nil, fmt.Errorf("%w: %d of them are open", ErrFull, n)
+		}
 	}
-	seg, err := a.begin(r.Tenant, day)
-	if err != nil {
-		return nil, err
-	}
-	a.setSegs(append(a.segs, seg))
-	return seg, nil
+	return a.insert(r.Tenant, day, behind)
 }
 
 // isFull reports whether r goes into a new segment.

@@ -111,6 +111,7 @@ type Archive struct {
 	held      int                // bytes of their memory
 	spare     buffers
 	last      map[Log]Place // of what was appended
+	again     bool          // a segment has logs to be read again
 	recovered []Recovered
 	signers   []*Signer
 	stats     Stats
@@ -122,6 +123,7 @@ type tenant struct {
 	*chain
 
 	sealed  map[string]Place // up to where all is in segments that are done
+	reached map[Log]Place    // the last place of each log in segments that are done
 	known   positions
 	found   map[string]*Head // of segments of this archive that were in the chain already, by uid
 	foreign bool             // another archiver has added a segment
@@ -165,6 +167,7 @@ func openHook(ctx context.Context, o Options, hook func(string) error) (*Archive
 		return nil, err
 	}
 	a.setSegs(segs)
+	a.again = true
 	for _, s := range segs {
 		t, err := a.tenant(ctx, s.tenant)
 		if err != nil {
@@ -172,7 +175,7 @@ func openHook(ctx context.Context, o Options, hook func(string) error) (*Archive
 			return nil, err
 		}
 		if s.done && slices.Contains(a.segs, s) {
-			t.finished(s)
+			a.finished(t, s)
 		}
 		for _, r := range a.recovered {
 			if r.UID == hex.EncodeToString(s.uid[:]) {
@@ -237,7 +240,7 @@ func (a *Archive) tenant(ctx context.Context, name string) (*tenant, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tenant{chain: c, sealed: map[string]Place{}, found: map[string]*Head{}}
+	t := &tenant{chain: c, sealed: map[string]Place{}, reached: map[Log]Place{}, found: map[string]*Head{}}
 	if err := a.advance(ctx, t); err != nil {
 		return nil, err
 	}
@@ -351,9 +354,12 @@ func (a *Archive) state(ctx context.Context, t *tenant, s *Statement) (*Head, er
 }
 
 // finished notes that a segment has all it will have.
-func (t *tenant) finished(s *open) {
+func (a *Archive) finished(t *tenant, s *open) {
 	for log, p := range s.upTo {
-		t.sealed[log.String()] = later(t.sealed[log.String()], p)
+		t.reached[log] = later(t.reached[log], p)
+	}
+	for log, p := range a.through(t, s) {
+		t.sealed[log] = later(t.sealed[log], p)
 	}
 	for run, r := range s.runs {
 		if r.pos.seq > 0 {

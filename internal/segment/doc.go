@@ -137,5 +137,9 @@
 // machine; [Archive.Seal] puts whole segments into the store: first the page of keys, then the
 // segment, then the head. A crash between any two leaves what the next process finds: the
 // files, of which a torn end is cut behind the last whole block, or objects that are there
-// already and are not made twice.
+// already and are not made twice. Blocks are written run by run, not in the order of the stream:
+// such files may have late places and lack early ones that were in memory. So they are sealed
+// when this process was given their logs again up to their last places, or when the log says
+// that it has nothing there any more ([Archive.Gone], [Archive.Rebuilt]); until then nothing
+// behind them in their tenant's chain is.
 package segment

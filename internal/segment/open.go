@@ -36,6 +36,8 @@ type open struct {
 	ids    int           // bytes of the runs' ids
 	before map[Log]Place // for each log in it, what had been appended before; zero where nothing is known
 	upTo   map[Log]Place // the last place of each log in it
+	first  map[Log]Place // the first one
+	again  map[Log]Place // of a recovered segment: the logs that were not read again up to here
 }
 
 type openRun struct {
@@ -60,6 +62,7 @@ type buffer struct {
 	info blockInfo
 	b    []byte
 	last Place         // of the last record taken, in a block or not
+	from Place         // of the first one
 	elem *list.Element // in Archive.queue while there are records
 }
 
@@ -69,10 +72,10 @@ const (
 )
 
 // begin makes the files of a new segment.
-func (a *Archive) begin(tenant string, day int32) (_ *open, err error) {
+func (a *Archive) begin(tenant string, day int32, begun time.Time) (_ *open, err error) {
 	s := &open{
-		segHeader: segHeader{day: day, tenant: tenant}, begun: time.Now(), runs: map[string]*openRun{},
-		before: map[Log]Place{}, upTo: map[Log]Place{},
+		segHeader: segHeader{day: day, tenant: tenant}, begun: begun, runs: map[string]*openRun{},
+		before: map[Log]Place{}, upTo: map[Log]Place{}, first: map[Log]Place{},
 	}
 	rand.Read(s.uid[:]) // it never fails
 	s.path = filepath.Join(a.o.Dir, fmt.Sprintf("%020d-%s", s.begun.UnixNano(), hex.EncodeToString(s.uid[:])))
@@ -237,7 +240,7 @@ func (a *Archive) take(b *buffer, r *Record) {
 	}
 	b.b = appendRecord(b.b, r)
 	b.info.add(r)
-	b.last = later(b.last, Place{r.StreamSeq, r.Stored})
+	b.seg.reach(b, Place{r.StreamSeq, r.Stored}, Place{r.StreamSeq, r.Stored})
 }
 
 // sync makes what is in a segment's files survive a power loss: the keys first.

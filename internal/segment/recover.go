@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -56,7 +57,7 @@ func (a *Archive) recover() ([]*open, error) {
 func (a *Archive) recoverOne(path string) (*open, error) {
 	s := &open{
 		path: path, runs: map[string]*openRun{}, before: map[Log]Place{}, upTo: map[Log]Place{},
-		dirty: true, begun: time.Now(),
+		first: map[Log]Place{}, dirty: true, begun: time.Now(),
 	}
 	nanos, _, _ := strings.Cut(filepath.Base(path), "-")
 	if n, err := strconv.ParseInt(nanos, 10, 64); err == nil {
@@ -124,7 +125,9 @@ func (a *Archive) reopen(s *open, rec *Recovered) (err error) {
 	} else if err != nil && !errors.Is(err, errDamaged) {
 		return err
 	}
-	return s.scan(info.Size(), rec)
+	err = s.scan(info.Size(), rec)
+	s.again = maps.Clone(s.upTo)
+	return err
 }
 
 // keysFor reports whether the keys of all blocks are there.
@@ -209,8 +212,7 @@ func countCut(r io.ReaderAt, off, size int64) int64 {
 func (s *open) note(e *entry) {
 	last := Place{e.lastPlace, time.Unix(0, e.last).UTC()}
 	b := s.buffer(e.run, e.log, true)
-	b.last = later(b.last, last)
-	s.upTo[e.log] = later(s.upTo[e.log], last)
+	s.reach(b, Place{e.firstPlace, time.Unix(0, e.first).UTC()}, last)
 	s.before[e.log] = Place{}
 	if e.lastSeq != 0 {
 		b.r.pos = position{e.lastSeq, e.lastPart}

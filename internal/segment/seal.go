@@ -13,7 +13,8 @@ import (
 )
 
 // Seal ends open segments and puts them into the store and the chain: those that are
-// full, whose day is over, or that are open for longer than age; all for 0. What
+// full, whose day is over, or that are open for longer than age; all for 0. One that was
+// recovered waits until its logs were read again, and those behind it wait, too. What
 // was in them survives this machine. After an error, Seal again goes on where it was;
 // nothing gets into the chain twice, and what one tenant's chain has does not keep the
 // others'. It returns the heads it added.
@@ -56,7 +57,7 @@ func (a *Archive) due(age time.Duration) []*open {
 	now := time.Now()
 	tenants := map[string]bool{}
 	var out []*open
-	for _, s := range slices.Backward(a.segs) {
+	for _, s := range slices.Backward(a.sealable()) {
 		if tenants[s.tenant] || s.done || s.full || s.day < dayOf(now.UnixNano()) || now.Sub(s.begun) >= age {
 			tenants[s.tenant] = true
 			out = append(out, s)
@@ -78,7 +79,7 @@ func (a *Archive) seal(ctx context.Context, s *open, key ed25519.PrivateKey) (*H
 	if err := a.sync(s); err != nil {
 		return nil, err
 	}
-	t.finished(s)
+	a.finished(t, s)
 	h, err := a.commit(ctx, t, s, key)
 	if err != nil {
 		return nil, err
@@ -122,10 +123,7 @@ func (a *Archive) commit(ctx context.Context, t *tenant, s *open, key ed25519.Pr
 		return nil, err
 	}
 	for {
-		h := &Head{Segment: name, Through: map[string]Place{}}
-		for log, p := range s.upTo {
-			h.Through[log.String()] = p
-		}
+		h := &Head{Segment: name, Through: a.through(t, s)}
 		if err := a.step("create head"); err != nil {
 			return nil, err
 		}
