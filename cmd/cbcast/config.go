@@ -116,7 +116,7 @@ func loadConfig(environ []string) (config, error) {
 			c.Hub = hubNever
 		}
 	}
-	return c, errors.Join(checkHub(c.Hub), checkWith(c.With))
+	return c, errors.Join(checkHub(c.Hub), checkWith(c.With), c.Metrics.Check())
 }
 
 func checkHub(h string) error {

@@ -3,6 +3,8 @@ package metrics
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"iter"
 	"log/slog"
 	"time"
@@ -28,6 +30,22 @@ type Config struct {
 	// stream when something comes of it.
 	MaxRuns int   `env:"MAX_RUNS" envDefault:"100000"`
 	Memory  int64 `env:"MEMORY" envDefault:"268435456"`
+}
+
+// Check says what can never work, each by its variable.
+func (c Config) Check() error {
+	var errs []error
+	for _, x := range []struct {
+		name string
+		n    int64
+	}{
+		{"MAX_TENANTS", int64(c.MaxTenants)}, {"MAX_MODELS", int64(c.MaxModels)}, {"MAX_RUNS", int64(c.MaxRuns)}, {"MEMORY", c.Memory},
+	} {
+		if x.n < 1 {
+			errs = append(errs, fmt.Errorf("CBCAST_METRICS_%s is %d; it must be 1 at least", x.name, x.n))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Past gives what the bus has of a run. [bus.Bus] does.

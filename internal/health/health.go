@@ -55,6 +55,9 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for health: %w", err)
 	}
+	if a, ok := ln.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
+		o.Log.Warn("health and metrics are served beyond this machine, without a token and without TLS", "addr", a.String())
+	}
 	s := &Server{o: o, ln: limit(ln, maxConns)}
 	s.hs = &http.Server{
 		Handler: s.mux(), ReadHeaderTimeout: timeout, ReadTimeout: timeout, WriteTimeout: 3 * timeout,
