@@ -93,7 +93,7 @@ func openSink(name string, raw json.RawMessage, o Options) (sink.Sink, error) {
 		slices.Sort(env)
 		return sink.NewCommand(sink.CommandConfig{Name: name, Argv: s.Argv, Env: env, Timeout: timeout, Exec: o.Exec})
 	case "log":
-		return sink.NewLog(name, o.Log), nil
+		return sink.NewLog(name, o.Log)
 	case "slack":
 		return sink.NewSlack(sink.SlackConfig{
 			Name: name, Token: s.Token, Channel: s.Channel, AppToken: s.AppToken, SigningSecret: s.SigningSecret, Users: s.Users,

@@ -211,7 +211,11 @@ func factsOf(n *Notice) []fact {
 	add("Verdict", verdict)
 	if v := n.View; v != nil {
 		add("Tasks", tasks(v))
-		add("Duration", duration(n))
+		label := "Duration"
+		if !n.Since.IsZero() {
+			label = "Waits for"
+		}
+		add(label, duration(n))
 		if v.Usage.CostUSD > 0 {
 			add("Cost", fmt.Sprintf("$%.2f", v.Usage.CostUSD))
 		}
@@ -277,6 +281,9 @@ func countTasks(v *run.View) TaskCounts {
 
 // elapsed is how long the run took, or has taken when the notice was made.
 func elapsed(n *Notice) time.Duration {
+	if !n.Since.IsZero() {
+		return max(0, n.At.Sub(n.Since))
+	}
 	if n.View == nil || n.View.StartedAt == nil {
 		return 0
 	}

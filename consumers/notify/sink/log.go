@@ -2,6 +2,7 @@ package sink
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 )
@@ -13,8 +14,14 @@ type Log struct {
 	log  *slog.Logger
 }
 
-// NewLog returns the destination called name.
-func NewLog(name string, log *slog.Logger) *Log { return &Log{name, log} }
+// NewLog returns the destination called name. Without a log there is none: what it took
+// would be told nobody.
+func NewLog(name string, log *slog.Logger) (*Log, error) {
+	if log == nil {
+		return nil, fmt.Errorf("log %s: there is no log to write to", name)
+	}
+	return &Log{name, log}, nil
+}
 
 // Name implements [Sink].
 func (l *Log) Name() string { return l.name }

@@ -42,6 +42,8 @@ type Notice struct {
 	Tenant string
 	Run    string    // "" for a digest
 	At     time.Time // of what it tells
+	// Since is, of a reminder and an escalation, from when on the ask waits.
+	Since time.Time `json:"Since,omitzero"`
 
 	Event   *event.Event // the cause; nil where a timer or a person was it
 	Summary run.Summary
