@@ -4,8 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -14,6 +18,22 @@ import (
 
 // ErrDirUsed is returned where another process holds a consumer's directory.
 var ErrDirUsed = errors.New("another process uses the directory")
+
+// A DirUsedError is an [ErrDirUsed] that says who.
+type DirUsedError struct {
+	Dir string
+	PID int // of who has it, 0 where that is not known
+}
+
+func (e *DirUsedError) Error() string {
+	who := ""
+	if e.PID > 0 {
+		who = fmt.Sprintf(" (process %d)", e.PID)
+	}
+	return fmt.Sprintf("%v: %s%s", ErrDirUsed, e.Dir, who)
+}
+
+func (e *DirUsedError) Unwrap() error { return ErrDirUsed }
 
 // lockDir makes a directory and holds it until unlock is called, or the process ends.
 func lockDir(dir string) (unlock func(), err error) {
@@ -26,13 +46,43 @@ func lockDir(dir string) (unlock func(), err error) {
 	}
 	switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
 	case errors.Is(err, unix.EWOULDBLOCK):
-		_ = f.Close()
-		return nil, fmt.Errorf("%w: %s", ErrDirUsed, dir)
+		defer f.Close()
+		return nil, &DirUsedError{dir, holder(f)}
 	case err != nil:
 		_ = f.Close()
 		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 	}
+	if err := f.Truncate(0); err == nil { // who has it is for people
+		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	}
 	return func() { _ = f.Close() }, nil
+}
+
+// holder is the process that a lock's file names, 0 where it names none.
+func holder(f *os.File) int {
+	b := make([]byte, 20)
+	n, err := f.ReadAt(b, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b[:n])))
+	if err != nil {
+		return 0
+	}
+	return pid
+}
+
+// Free says whether a consumer may use dir: a [*DirUsedError] where another process does.
+// It may change in the next moment.
+func Free(dir string) error {
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	unlock, err := lockDir(dir)
+	if err == nil {
+		unlock()
+	}
+	return err
 }
 
 // markFile is where a log's mark is kept.
