@@ -42,7 +42,8 @@ type Collector struct {
 }
 
 // check says what is wrong with c.
-func (c *Collector) check() error {
+// Check says what is set so that nothing can be sent. It asks no server.
+func (c *Collector) Check() error {
 	u, err := url.Parse(c.Endpoint)
 	switch {
 	case c.Endpoint == "":

@@ -91,7 +91,7 @@ type outgoing struct {
 
 // New prepares the program. Nothing is read or sent before Run.
 func New(o Options) (*Tracer, error) {
-	if err := o.Collector.check(); err != nil {
+	if err := o.Collector.Check(); err != nil {
 		return nil, fmt.Errorf("traces: %w", err)
 	}
 	if o.Dir == "" {
