@@ -132,7 +132,8 @@ type Options struct {
 	// Partitions is the number of event streams; 0 is 1.
 	Partitions int
 	// Others are programs that run beside the relay: for each why it is not ready, nil
-	// where it is. They stand on /readyz and do not decide it. May be nil.
+	// where it is: a line without secrets, which everybody may read. They stand on /readyz
+	// and do not decide it. May be nil.
 	Others func() map[string]error
 	// Archive has what the bus has let go; nil without one.
 	Archive Archive

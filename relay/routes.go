@@ -188,7 +188,7 @@ func (r *Relay) readyz(w http.ResponseWriter, _ *http.Request) *apiErr {
 		for _, name := range slices.Sorted(maps.Keys(all)) {
 			word := "ok"
 			if all[name] != nil {
-				word = "not ready" // why is for its log: this page is for everybody
+				word = "not ready: " + all[name].Error()
 			}
 			fmt.Fprintf(w, "%s: %s\n", name, word)
 		}
