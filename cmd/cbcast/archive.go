@@ -21,6 +21,13 @@ func archiveKind() consumerKind {
 		name:   "archive",
 		addr:   func(c *config) string { return c.Archive.Addr },
 		wanted: func(c *config) bool { return c.Archive.Dest != "" },
+		check: func(a *app) error {
+			if err := a.cfg.Archive.Check(); err != nil {
+				return err
+			}
+			_, err := a.cfg.Archive.Open() // asks no server
+			return err
+		},
 		open: func(_ context.Context, a *app, e consumerEnv) (consumer, error) {
 			return archive.New(archive.Options{
 				Config: a.cfg.Archive, Bus: e.bus, Partitions: a.partitions(), Dir: e.dir, Log: e.log,

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/cbcast/cbcast/internal/bus"
+	"github.com/cbcast/cbcast/internal/consume"
 	"github.com/cbcast/cbcast/internal/health"
 )
 
@@ -36,7 +37,12 @@ type consumerKind struct {
 	addr func(*config) string
 	// wanted says that it is a part of up.
 	wanted func(*config) bool
-	open   func(context.Context, *app, consumerEnv) (consumer, error)
+	// check says what is set so that the program can never work. It asks no server; nil
+	// checks nothing.
+	check func(*app) error
+	open  func(context.Context, *app, consumerEnv) (consumer, error)
+	// hangup says that it does something at SIGHUP.
+	hangup bool
 	// add registers more handlers where it runs on its own; may be nil.
 	add func(consumer, *http.ServeMux)
 }
@@ -52,17 +58,26 @@ type consumerEnv struct {
 func (a *app) runConsumer(ctx context.Context, k consumerKind) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if err := a.checkKinds(k); err != nil {
+		return err
+	}
 	a.cfg.Hub = orHub(a.cfg.Hub)
+	if err := consume.Free(filepath.Join(a.cfg.StateDir, k.name)); err != nil {
+		return dirUsed(k.name, err)
+	}
 	log, closeLog, err := a.serviceLogger()
 	if err != nil {
 		return err
 	}
 	defer closeLog()
+	if k.hangup {
+		hangupIgnored(log)
+	}
 	st := a.newStation(log)
 	defer st.close()
 	c, b, err := a.openConsumer(ctx, st, k, log)
 	if err != nil {
-		return err
+		return dirUsed(k.name, err)
 	}
 	defer b.Close()
 	srv, err := health.New(health.Options{
@@ -97,7 +112,7 @@ func (a *app) runConsumer(ctx context.Context, k consumerKind) error {
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		return nil // it was stopped before it had begun
 	}
-	return err
+	return dirUsed(k.name, err)
 }
 
 // openConsumer connects and starts a program. The caller closes the bus.
@@ -192,14 +207,14 @@ func (cs *consumers) keep(ctx context.Context, u *upConsumer) {
 		u.set(nil, err)
 		if ctx.Err() != nil {
 			if err != nil && !errors.Is(err, context.Canceled) {
-				log.Error("ended", "error", err)
+				log.Error("ended", "error", brief(err))
 			}
 			return
 		}
 		if time.Since(began) > consumerSteady {
 			pause = consumerPause
 		}
-		log.Error("ended, starting it again", "after", pause, "error", err)
+		log.Error("ended, starting it again", "after", pause, "error", brief(err))
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -241,28 +256,4 @@ func (u *upConsumer) get() (consumer, error) {
 		return nil, errors.New("not running")
 	}
 	return u.c, u.err
-}
-
-// gather are the metrics of those that run.
-func (cs *consumers) gather() health.Gatherers {
-	var all health.Gatherers
-	for _, u := range cs.all {
-		if c, _ := u.get(); c != nil {
-			all = append(all, c.Metrics())
-		}
-	}
-	return all
-}
-
-// ready says for each how it does.
-func (cs *consumers) ready() map[string]error {
-	all := map[string]error{}
-	for _, u := range cs.all {
-		c, err := u.get()
-		if c != nil {
-			err = c.Ready()
-		}
-		all[u.kind.name] = err
-	}
-	return all
 }

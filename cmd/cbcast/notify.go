@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -29,6 +30,8 @@ func notifyKind() consumerKind {
 		name:   "notify",
 		addr:   func(c *config) string { return c.Notify.Addr },
 		wanted: func(c *config) bool { return c.Notify.Rules != "" },
+		hangup: true,
+		check:  func(a *app) error { return a.checkNotify() },
 		open: func(ctx context.Context, a *app, e consumerEnv) (consumer, error) {
 			n, err := a.openNotify(e)
 			if err != nil {
@@ -55,14 +58,26 @@ func (n *notifier) Run(ctx context.Context) error {
 	return n.Notifier.Run(ctx)
 }
 
+// checkNotify says what is wrong with the rules, or with the secrets that they name.
+func (a *app) checkNotify() error {
+	if a.cfg.Notify.Rules == "" {
+		return errNoRules
+	}
+	return notify.Check(a.notifyOptions(consumerEnv{}))
+}
+
 func (a *app) openNotify(e consumerEnv) (*notify.Notifier, error) {
 	if a.cfg.Notify.Rules == "" {
 		return nil, errNoRules
 	}
-	return notify.New(notify.Options{
+	return notify.New(a.notifyOptions(e))
+}
+
+func (a *app) notifyOptions(e consumerEnv) notify.Options {
+	return notify.Options{
 		Config: a.cfg.Notify, Dir: e.dir, Bus: e.bus, Partitions: a.partitions(), PublicURL: a.cfg.PublicURL,
 		Env: a.lookup(), Actor: &relayActor{a}, Exec: child.Brief, Log: e.log,
-	})
+	}
 }
 
 var errNoRules = errors.New("there are no rules: set CBCAST_NOTIFY_RULES to a file like\n" + minimalRules + "\n  and see cbcast notify --schema and docs/notify.md")
@@ -121,16 +136,28 @@ func (a *app) notifyCheck(path string) error {
 	if err != nil {
 		return err
 	}
-	var missing []string
-	for _, err := range r.Missing(a.lookup()) {
-		missing = append(missing, err.Error())
-	}
 	fmt.Fprintf(a.io.out, "%s: %d destinations, %d rules\n\n", path, len(r.Destinations), len(r.Rules))
-	for _, s := range r.Samples() {
-		fmt.Fprintf(a.io.out, "%-44s %s\n", s.What, s.Says)
+	samples := r.Samples()
+	width := 0
+	for _, s := range samples {
+		width = max(width, utf8.RuneCountInString(s.What))
 	}
-	for _, m := range missing {
-		fmt.Fprintln(a.io.err, "not here:", m)
+	for _, s := range samples {
+		fmt.Fprintf(a.io.out, "%-*s  %s\n", width, s.What, s.Says)
+	}
+	fmt.Fprintf(a.io.out, "\nassumed where nothing else stands: %s\n", notify.Assumed())
+	wrong := 0
+	for _, f := range r.Findings(a.notifyOptions(consumerEnv{})) {
+		word := "wrong"
+		if f.Here {
+			word = "not here"
+		} else {
+			wrong++
+		}
+		fmt.Fprintf(a.io.err, "%s: %s\n", word, f.Text)
+	}
+	if wrong > 0 {
+		return &exitError{exitFailed, nil}
 	}
 	return nil
 }
@@ -143,9 +170,12 @@ func (a *app) notifyTest(ctx context.Context, dest string) error {
 	if err != nil {
 		return err
 	}
-	res, err := notify.Test(ctx, r, dest, notify.Options{
-		Config: a.cfg.Notify, Dir: a.notifyDir(), PublicURL: a.cfg.PublicURL, Env: a.lookup(), Actor: &relayActor{a}, Exec: child.Brief,
-	})
+	log, closeLog, err := a.serviceLogger() // where a destination of the type log writes
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+	res, err := notify.Test(ctx, r, dest, a.notifyOptions(consumerEnv{dir: a.notifyDir(), log: log}))
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,12 @@ const adminPatience = 15 * time.Second
 func (a *app) notifyAsk(ctx context.Context, r notify.Request) (notify.Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, adminPatience)
 	defer cancel()
-	n, err := a.openNotify(consumerEnv{dir: a.notifyDir()})
+	if a.cfg.Notify.Rules == "" {
+		return notify.Answer{}, &exitError{exitUsage, errNoRules}
+	}
+	o := a.notifyOptions(consumerEnv{dir: a.notifyDir()})
+	o.Idle = true
+	n, err := notify.New(o)
 	if errors.Is(err, notify.ErrBusy) {
 		return notify.Ask(ctx, a.notifyDir(), r)
 	}
@@ -57,14 +62,18 @@ kept for a while: 64 MiB.`,
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(a.io.out, "%d notices are sent again\n", answer.Sent)
+			if answer.Sent == 1 {
+				fmt.Fprintln(a.io.out, "1 notice is sent again")
+			} else {
+				fmt.Fprintf(a.io.out, "%d notices are sent again\n", answer.Sent)
+			}
 			return nil
 		},
 	}
 	f := c.Flags()
 	f.StringVar(&since, "since", "", "from this time on: 2h ago as 2h, or 2027-01-31T00:00:00Z")
 	f.StringVar(&r.Dest, "dest", "", "of this destination only")
-	f.StringVar(&r.Run, "run", "", "of this run only")
+	f.StringVar(&r.Run, "run", "", "of this run only: its id, or the beginning of it")
 	f.BoolVar(&r.Dead, "dead", false, "what was given up")
 	f.IntVar(&r.Limit, "limit", 0, "at most so many (default 1000)")
 	return c

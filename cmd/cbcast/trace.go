@@ -24,6 +24,13 @@ func traceKind() consumerKind {
 		name:   traceName,
 		addr:   func(c *config) string { return c.Trace.Addr },
 		wanted: func(c *config) bool { return c.Trace.Endpoint != "" },
+		check: func(a *app) error {
+			c, _, err := a.collector()
+			if err != nil {
+				return err
+			}
+			return c.Check()
+		},
 		open: func(_ context.Context, a *app, e consumerEnv) (consumer, error) {
 			return a.newTracer(e.bus, e.dir, e.log)
 		},
@@ -33,7 +40,7 @@ func traceKind() consumerKind {
 // newTracer takes the collector from our own settings, else from the standard variables of
 // OpenTelemetry. Nothing of the latter is read anywhere else.
 func (a *app) newTracer(b *bus.Bus, dir string, log *slog.Logger) (*trace.Tracer, error) {
-	c, sample, err := trace.FromEnv(environMap(a.environ), a.cfg.Trace.Endpoint, version())
+	c, sample, err := a.collector()
 	if err != nil {
 		return nil, err
 	}
@@ -42,6 +49,10 @@ func (a *app) newTracer(b *bus.Bus, dir string, log *slog.Logger) (*trace.Tracer
 		Config: a.cfg.Trace, Collector: c, Sample: sample, Dir: dir, Bus: b, Partitions: a.partitions(),
 		LostFinal: a.cfg.Relay.LostFinal, Log: log,
 	})
+}
+
+func (a *app) collector() (trace.Collector, func(trace.Context) bool, error) {
+	return trace.FromEnv(environMap(a.environ), a.cfg.Trace.Endpoint, version())
 }
 
 func newTrace(a *app) *cobra.Command {
@@ -98,7 +109,15 @@ refused: --json prints it, data in base64 (OTLP, protobuf).`,
 // the logs and its own directory: a collector that is away, and whatever else is wrong with
 // the traces, changes nothing for the program; it is logged, and seen in its metrics.
 func withTraces(k consumerKind) consumerKind {
-	open := k.open
+	open, check := k.open, k.check
+	k.check = func(a *app) error {
+		if check != nil {
+			if err := check(a); err != nil {
+				return err
+			}
+		}
+		return traceKind().check(a)
+	}
 	k.open = func(ctx context.Context, a *app, e consumerEnv) (consumer, error) {
 		first, err := open(ctx, a, e)
 		if err != nil {
@@ -147,7 +166,7 @@ func (p *traced) traces(ctx context.Context) {
 			}
 			return
 		}
-		p.log.Error("ended, starting it again", "after", pause, "error", err)
+		p.log.Error("ended, starting it again", "after", pause, "error", brief(err))
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():

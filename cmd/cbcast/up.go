@@ -48,6 +48,9 @@ func (a *app) up(ctx context.Context) error {
 	st := a.newStation(log)
 	st.serve = true
 	st.others = a.newConsumers(st, log)
+	if err := st.others.check(); err != nil {
+		return err
+	}
 	defer st.close()
 	if err := st.open(ctx); err != nil {
 		return err
@@ -64,10 +67,11 @@ func (a *app) up(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.io.out, "relay  %s\nnats   %s\nwrites need the token in %s\n", url, st.natsURL(), a.tokenFile())
+	fmt.Fprintf(a.io.out, "relay  %s\nnats   %s\nparts  %s\nwrites need the token in %s\n", url, st.natsURL(), st.others.names(), a.tokenFile())
 	if login := st.loginURL(); login != "" && terminal(a.io.out) {
 		fmt.Fprintf(a.io.out, "page   %s\n       logs a browser in, once, within 10 minutes; cbcast login makes another\n", login)
 	}
+	hangupIgnored(log)
 	defer a.onHangup(ctx, st.reload)()
 	defer a.supervised(ctx, log, "relay "+url, st.alive)()
 	var wg sync.WaitGroup
@@ -101,6 +105,14 @@ func (a *app) onHangup(ctx context.Context, fn func()) (stop func()) {
 		signal.Stop(hup)
 		cancel()
 		wg.Wait()
+	}
+}
+
+// hangupIgnored says that SIGHUP does nothing here: under nohup a program begins with the
+// signal ignored, and that stays so.
+func hangupIgnored(log *slog.Logger) {
+	if signal.Ignored(syscall.SIGHUP) {
+		log.Warn("SIGHUP is ignored, as it was when cbcast was started (nohup): tokens, certificates and rules are read at the start only")
 	}
 }
 

@@ -3,7 +3,9 @@ package notify
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -15,72 +17,48 @@ import (
 	"github.com/cbcast/cbcast/internal/run"
 )
 
-// Missing lists the references to secrets that cannot be resolved here.
-func (r *Rules) Missing(env Lookup) (errs []error) {
+// Check says what keeps the rules of o.Config from ever being used here: the file, and
+// what its destinations are set to. Nothing is connected to and nothing kept.
+func Check(o Options) error {
+	r, err := LoadFile(o.Config.Rules)
+	if err != nil {
+		return err
+	}
+	return r.usable(o)
+}
+
+// usable opens each destination once.
+func (r *Rules) usable(o Options) error {
+	dir, err := os.MkdirTemp("", "cbcast-notify-check")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	o.Dir = dir
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(r.Destinations)) {
-		if _, _, err := r.Destinations[name].settled(env); err != nil {
+		if err := r.Destinations[name].usable(name, o); err != nil {
 			errs = append(errs, fmt.Errorf("destination %s: %w", name, err))
 		}
 	}
-	return errs
+	return errors.Join(errs...)
 }
 
-// A Sample is a run made up, and what the rules do with it.
-type Sample struct {
-	What string
-	Says string
-}
-
-// Samples says for runs made up which rule is theirs.
-func (r *Rules) Samples() (list []Sample) {
-	ci := map[string]string{"ciprovider": "github", "cirepo": "acme/web", "ciref": "main", "ciworkflow": "nightly", "cijob": "review"}
-	for _, s := range []struct {
-		kind    sink.Kind
-		dialect string
-		verdict run.Verdict
-	}{
-		{sink.Finished, "claude", run.Success},
-		{sink.Finished, "cbc", run.Incomplete},
-		{sink.Finished, "claude", run.Denied},
-		{sink.Failed, "claude", run.Failed},
-		{sink.Interrupted, "codex", run.Interrupted},
-		{sink.Lost, "claude", run.Lost},
-		{sink.Waiting, "claude", ""},
-		{sink.Stalled, "claude", ""},
-	} {
-		f := &facts{
-			kind: s.kind, tenant: "default", dialect: s.dialect, workflow: []string{"review"}, verdict: string(s.verdict), ci: ci,
-			duration: 10 * time.Minute, cost: 0.5,
-		}
-		what := fmt.Sprintf("%s, %s", s.kind, s.dialect)
-		if s.verdict != "" {
-			what += ", " + string(s.verdict)
-		}
-		list = append(list, Sample{what, r.says(f)})
-	}
-	return list
-}
-
-// says names the rules that match and whom they tell.
-func (r *Rules) says(f *facts) string {
-	var all []string
-	for _, rule := range r.Rules {
-		if !rule.matches(f) {
-			continue
-		}
-		var to []string
-		for _, t := range rule.To {
-			to = append(to, t.target().key())
-		}
-		all = append(all, rule.Name+" → "+strings.Join(to, ", "))
-		if !rule.Continue {
-			break
+// usable says why a destination cannot be opened, without its secrets.
+func (d *Destination) usable(name string, o Options) error {
+	settings, hidden, err := d.settled(o.Env)
+	if err == nil {
+		var s sink.Sink
+		if s, err = openSink(name, settings, o); err == nil {
+			return s.Close()
 		}
 	}
-	if len(all) == 0 {
-		return "no rule"
-	}
-	return strings.Join(all, "; ")
+	clean := &scrubber{}
+	clean.set(hidden)
+	return errors.New(clean.clean(err.Error()))
 }
 
 // A TestResult says what became of a test.

@@ -43,6 +43,7 @@ type desk struct {
 	lanes      map[string]*lane
 	next       time.Time     // when the clock looks next
 	wake       chan struct{} // has one when the clock is to look
+	idle       bool          // nothing is delivered by this process
 	start      func(*lane)   // starts a lane's goroutine; nil before Run and after it
 	secrets    *scrubber
 	links      func(tenant, run string) string
@@ -204,7 +205,9 @@ func (d *desk) commit() error {
 	return d.compact()
 }
 
-// compact writes the journal anew when most of it is past. The caller holds commitMu.
+// compact writes the journal anew when most of it is past. What is staged meanwhile is
+// in it, whole: with its marks, and after the letters of what it gives up. That it is
+// written again by its own commit changes nothing. The caller holds commitMu.
 func (d *desk) compact() error {
 	if n := d.journal.length(); n < minCompact || n < 4*d.base {
 		return nil
@@ -218,6 +221,9 @@ func (d *desk) compact() error {
 	if len(lines) > int(d.journal.length())*3/4 {
 		d.base = d.journal.length() // all of it is alive
 		return nil
+	}
+	if err := d.dead.sync(); err != nil {
+		return err
 	}
 	path := filepath.Join(d.dir, journalName)
 	if err := durable.WriteFile(path, lines, 0o600); err != nil {
@@ -309,6 +315,9 @@ func (d *desk) noteOf(it *item) *sink.Notice {
 		n.Note = it.Text
 	}
 	n.ID = noticeID(it.ID)
+	if again := it.Kind == sink.Reminder || it.Kind == sink.Escalated; again && n.Since.IsZero() {
+		n.Since, n.At = n.At, it.Made // the stored notice is that of the ask
+	}
 	return &n
 }
 

@@ -354,6 +354,10 @@ rules:
 		before, after := asked(asking("r1", "q1"))
 		b.play(before...)
 		time.Sleep(15 * time.Minute)
+		// A reminder has its own time, and that of the ask.
+		if first, n := b.got[0].n, b.got[1].n; n.At.Sub(b.began).Truncate(time.Second) != 10*time.Minute || !n.Since.Equal(first.At) || !first.Since.IsZero() {
+			t.Errorf("%s at %v, since %v, of %v", n.Kind, n.At, n.Since, first.At)
+		}
 		b.want(true, "0s a: waiting r1 @here", "10m0s a: reminder r1, reminder 1: open for 10m0s @here")
 		b.stop()
 		time.Sleep(10 * time.Minute) // its time comes while nobody is there
@@ -462,6 +466,11 @@ func TestGone(t *testing.T) {
 		b.want(false, "a: finished r1", "a: finished r2", "a: finished r3")
 		if a, err := b.n.Do(Request{Replay: &Replay{Dead: true}}); err != nil || a.Sent != 0 {
 			t.Errorf("replay again: %+v, %v", a, err)
+		}
+		for _, r := range []Replay{{Dead: true, Dest: "hok"}, {Run: "r9"}, {Run: "r"}} {
+			if a, err := b.n.Do(Request{Replay: &r}); err == nil {
+				t.Errorf("replay %+v: %+v", r, a)
+			}
 		}
 		if a, err := b.n.Do(Request{Replay: &Replay{Run: "r2"}}); err != nil || a.Sent != 1 {
 			t.Errorf("replay of a run: %+v, %v", a, err)

@@ -45,7 +45,7 @@ func (d *desk) updates(t target) bool {
 
 // admit puts an item whose time has come into its lane. The caller holds mu.
 func (d *desk) admit(it *item, now time.Time) {
-	if it.lane != nil {
+	if it.lane != nil || d.idle {
 		return
 	}
 	h := d.sinks[it.Target.Dest]

@@ -52,6 +52,9 @@ type Options struct {
 	Actor     sink.Actor // nil: buttons do nothing and are not shown
 	Exec      sink.Exec  // nil: no destination may be a command
 	Log       *slog.Logger
+	// Idle opens no destination: for Do alone, which needs none of their secrets. What it
+	// queues is sent by the next one.
+	Idle bool
 }
 
 // A Notifier tells people what happens to runs. See the package.
@@ -84,6 +87,7 @@ func New(o Options) (*Notifier, error) {
 	if n.d, err = openDesk(o.Dir, o.Config.ToldAge, o.Log, newMetrics()); err != nil {
 		return nil, err
 	}
+	n.d.idle = o.Idle
 	n.d.m.reg.MustRegister(gauges{n.d})
 	if err := n.use(rules); err != nil {
 		return nil, errors.Join(err, n.d.close())
@@ -111,6 +115,9 @@ func (n *Notifier) use(r *Rules) error {
 	var hidden []string
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(r.Destinations)) {
+		if n.o.Idle {
+			break
+		}
 		settings, secrets, err := r.Destinations[name].settled(n.o.Env)
 		if err == nil {
 			hidden = append(hidden, secrets...)
@@ -298,7 +305,11 @@ func (n *Notifier) Ready() error {
 	n.mu.Lock()
 	failed := n.failed
 	n.mu.Unlock()
-	if failed != nil {
+	var fe *FileError
+	switch {
+	case errors.As(failed, &fe): // it may show what stands there: a secret, by mistake
+		failed = fmt.Errorf("rules file not in use: it is wrong in line %d, column %d; the log says how", fe.Line, fe.Column)
+	case failed != nil:
 		failed = fmt.Errorf("rules file not in use: %w", failed)
 	}
 	if n.consumer == nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cbcast/cbcast/consumers/notify/sink"
@@ -174,9 +175,9 @@ var ErrNoDestination = errors.New("no such destination in the rules")
 // enable takes a disabled destination up again.
 func (d *desk) enable(dest string) error {
 	d.mu.Lock()
-	if d.rules.Destinations[dest] == nil {
+	if err := d.rules.known(dest); err != nil {
 		d.mu.Unlock()
-		return fmt.Errorf("%s: %w", dest, ErrNoDestination)
+		return err
 	}
 	d.put(&record{Dest: &destState{Name: dest}})
 	for _, l := range d.lanes {
@@ -188,6 +189,14 @@ func (d *desk) enable(dest string) error {
 	}
 	d.mu.Unlock()
 	return d.commit()
+}
+
+// known says that the rules have no such destination, and which they have. "" is all.
+func (r *Rules) known(dest string) error {
+	if dest == "" || r.Destinations[dest] != nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w; they are %s", dest, ErrNoDestination, strings.Join(slices.Sorted(maps.Keys(r.Destinations)), ", "))
 }
 
 // noteOfSent is what the sent log keeps of a notice: what replay needs.

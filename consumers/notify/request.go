@@ -147,9 +147,84 @@ func (n *Notifier) Do(r Request) (Answer, error) {
 }
 
 func (r *Replay) wants(it *item, at time.Time) bool {
-	return (r.Dest == "" || r.Dest == it.Target.Dest) && (r.Run == "" || r.Run == it.Run || slices.ContainsFunc(it.Members, func(id string) bool {
-		return strings.HasPrefix(id, cleanID(r.Run)+"/")
-	})) && !at.Before(r.Since)
+	return (r.Dest == "" || r.Dest == it.Target.Dest) && (r.Run == "" || slices.Contains(runsOf(it), cleanID(r.Run))) && !at.Before(r.Since)
+}
+
+// runsOf lists the runs that an item tells of, as they stand in ids of notices.
+func runsOf(it *item) (all []string) {
+	if it.Run != "" {
+		all = append(all, cleanID(it.Run))
+	}
+	for _, id := range it.Members {
+		if at := strings.LastIndexByte(id, '/'); at > 0 && !slices.Contains(all, id[:at]) {
+			all = append(all, id[:at])
+		}
+	}
+	return all
+}
+
+// ErrNoRun is returned where nothing was told of a run that is to be told again.
+var ErrNoRun = errors.New("no notice of such a run is kept")
+
+// named makes r.Run, which may be the beginning of an id, a whole one.
+func (r *Replay) named(runs map[string]bool) error {
+	if r.Run == "" || runs[cleanID(r.Run)] {
+		return nil
+	}
+	var found []string
+	for id := range runs {
+		if strings.HasPrefix(id, r.Run) {
+			found = append(found, id)
+		}
+	}
+	slices.Sort(found)
+	switch len(found) {
+	case 0:
+		return fmt.Errorf("%s: %w", r.Run, ErrNoRun)
+	case 1:
+		r.Run = found[0]
+		return nil
+	}
+	return fmt.Errorf("%s is the beginning of %d runs, %s and %s among them: say more of it", r.Run, len(found), found[0], found[1])
+}
+
+// letters are what r asks for.
+func (d *desk) letters(r *Replay) (list []letter, err error) {
+	runs := map[string]bool{}
+	note := func(it *item) {
+		for _, id := range runsOf(it) {
+			runs[id] = true
+		}
+	}
+	if r.Dead {
+		if list, err = d.dead.all(); err != nil {
+			return nil, err
+		}
+		for _, l := range list {
+			note(l.Item)
+		}
+		if err := r.named(runs); err != nil {
+			return nil, err
+		}
+		return slices.DeleteFunc(list, func(l letter) bool { return !r.wants(l.Item, l.At) }), nil
+	}
+	dir := filepath.Join(d.dir, "sent")
+	if r.Run != "" {
+		if err := readSent(dir, func(s sentNote) error { note(s.Item); return nil }); err != nil {
+			return nil, err
+		}
+		if err := r.named(runs); err != nil {
+			return nil, err
+		}
+	}
+	err = readSent(dir, func(s sentNote) error {
+		if r.wants(s.Item, s.At) {
+			list = append(list, letter{Item: s.Item, Notice: s.Notice})
+			list = list[max(0, len(list)-r.Limit):]
+		}
+		return nil
+	})
+	return list, err
 }
 
 // replay queues notices again under their own ids: a receiver that has one sees that.
@@ -157,24 +232,15 @@ func (d *desk) replay(r Replay) (int, error) {
 	if r.Limit <= 0 {
 		r.Limit = defaultLimit
 	}
-	var list []letter
-	var err error
-	if r.Dead {
-		if list, err = d.dead.all(); err != nil {
-			return 0, err
-		}
-		list = slices.DeleteFunc(list, func(l letter) bool { return !r.wants(l.Item, l.At) })
-	} else {
-		err = readSent(filepath.Join(d.dir, "sent"), func(s sentNote) error {
-			if r.wants(s.Item, s.At) {
-				list = append(list, letter{Item: s.Item, Notice: s.Notice})
-				list = list[max(0, len(list)-r.Limit):]
-			}
-			return nil
-		})
-		if err != nil {
-			return 0, err
-		}
+	d.mu.Lock()
+	err := d.rules.known(r.Dest)
+	d.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	list, err := d.letters(&r)
+	if err != nil {
+		return 0, err
 	}
 	list = list[:min(len(list), r.Limit)]
 	d.mu.Lock()

@@ -108,8 +108,9 @@ rules:
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("samples (-want +got):\n%s", d)
 	}
-	if errs := r.Missing(func(string) (string, bool) { return "", false }); len(errs) != 2 {
-		t.Errorf("missing secrets: %v", errs)
+	none := func(string) (string, bool) { return "", false }
+	if all := r.Findings(notify.Options{Env: none}); len(all) != 2 || !all[0].Here || !all[1].Here {
+		t.Errorf("missing secrets: %v", all)
 	}
 }
 
@@ -132,6 +133,7 @@ func TestSampleRules(t *testing.T) {
 		"lost, claude, lost: programs → hook; main → chat",
 		"waiting, claude: programs → hook; asks → chat",
 		"stalled, claude: programs → hook; main → chat",
+		"finished, claude, success, $5.00: programs → hook; dear → chat",
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("samples (-want +got):\n%s", d)

@@ -70,7 +70,7 @@ func (d *Destination) settled(env Lookup) (settings json.RawMessage, hidden []st
 		case string:
 			s, err := resolve(v, env)
 			if err != nil {
-				errs = append(errs, err)
+				errs = append(errs, fmt.Errorf("%s stands for nothing here: %w", v, err)) // a reference, no secret
 			}
 			hidden = append(hidden, s)
 			return s

@@ -8,11 +8,19 @@ import (
 	"time"
 )
 
-// Programs of up that fail end nothing: they are shown, and begin as soon as they can.
+// Programs of up that fail end nothing: they are shown, with the reason, and begin as
+// soon as they can.
 func TestUpWithBrokenParts(t *testing.T) {
 	dir := t.TempDir()
 	rules, key := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "key.pem")
-	if err := os.WriteFile(rules, []byte("version: 7\n"), 0o600); err != nil {
+	if err := os.WriteFile(rules, []byte(strings.ReplaceAll(rulesText, "URL", "http://127.0.0.1:1")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	state := filepath.Join(dir, "up", "notify") // where it has its state there is a file
+	if err := os.MkdirAll(filepath.Dir(state), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(state, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	w := &world{t: t, dir: dir}
@@ -39,10 +47,15 @@ func TestUpWithBrokenParts(t *testing.T) {
 			return true
 		}
 	}
-	until("ready beside what is broken", has("/readyz", "ok", "archive: not ready", "metrics: ok", "notify: not ready"))
-	until("counting", has("/metrics", `cbcast_consumer_ready{consumer="cbcast-metrics"} 1`, "cbcast_relay_ready 1"))
+	until("ready beside what is broken", has("/readyz", "ok", "metrics: ok"))
+	until("saying why", func() bool {
+		text := up.get("/readyz")
+		return strings.Contains(text, "archive: not ready: ") && strings.Contains(text, key) && strings.Contains(text, "notify: not ready: ") && strings.Contains(text, state)
+	})
+	until("counting", has("/metrics", `cbcast_consumer_ready{consumer="cbcast-metrics"} 1`, `cbcast_consumer_ready{consumer="cbcast-notify"} 0`,
+		"cbcast_relay_ready 1"))
 
-	if err := os.WriteFile(rules, []byte(strings.ReplaceAll(rulesText, "URL", "http://127.0.0.1:1")), 0o600); err != nil {
+	if err := os.Remove(state); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.run(up.env, "archive", "keygen", "--out", key); err != nil {

@@ -132,6 +132,32 @@ func (g *Guard) check(ip netip.Addr) error {
 	return nil
 }
 
+// Refuses says whether a URL, or a host, names an address that is never connected to. No
+// name is looked up but localhost.
+func (g *Guard) Refuses(at string) error {
+	host, port := at, ""
+	if u, err := url.Parse(at); err == nil && u.Host != "" {
+		if host, port = u.Hostname(), u.Port(); port == "" {
+			port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+		}
+	}
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	if g.named(host, port) {
+		return nil
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil && (host == "localhost" || strings.HasSuffix(host, ".localhost")) {
+		ip, err = netip.AddrFrom4([4]byte{127, 0, 0, 1}), nil
+	}
+	if err != nil {
+		return nil // a name: it is looked at when it is connected to
+	}
+	if err := g.check(ip); err != nil {
+		return fmt.Errorf("%s is refused: %w: allow: [%q]", host, err, host)
+	}
+	return nil
+}
+
 // named reports whether the rules allow a host by its name. host is in lower case.
 func (g *Guard) named(host, port string) bool {
 	return slices.Contains(g.hosts, host) || slices.Contains(g.hosts, net.JoinHostPort(host, port))

@@ -14,6 +14,12 @@ import (
 // A signer makes one signature of a webhook, with its version before it.
 type signer func(id string, at time.Time, body []byte) (string, error)
 
+// CheckSecret says what is wrong with the form of a webhook's secret, without showing it.
+func CheckSecret(secret string) error {
+	_, err := parseSigner(secret)
+	return err
+}
+
 // parseSigner reads a secret of Standard Webhooks: whsec_ and 24 to 64 bytes in
 // base64, or whsk_ and an Ed25519 key (its seed, or the seed and the public key).
 func parseSigner(secret string) (signer, error) {
