@@ -181,7 +181,29 @@ func (k *keeper) taken(e *consume.Entry, r *segment.Record, added segment.Added)
 // Rebuilt forgets what is known by places.
 func (k *keeper) Rebuilt(l bus.Log, after bus.Place) {
 	delete(k.lags, l)
+	k.ar.Rebuilt(segment.Log(l))
 	k.s.o.Log.Warn("log was made anew: what it gives again is known by the runs' own numbers", "log", l, "after", after.Seq)
+}
+
+// Begun notes that nothing before a place comes again.
+func (k *keeper) Begun(l bus.Log, after bus.Place) { k.ar.Gone(segment.Log(l), after.Seq) }
+
+// Waiting says that something is to be sealed, whether or not the bus waits for it.
+func (k *keeper) Waiting() bool { return k.broken == nil && k.ar.Stats().Open > 0 }
+
+// awaited asks the bus whether what an earlier process left still comes again.
+func (k *keeper) awaited(ctx context.Context) {
+	if k.s.o.Bus == nil {
+		return
+	}
+	for l := range k.ar.Awaited() {
+		first, err := k.s.o.Bus.First(ctx, bus.Log(l))
+		if err != nil {
+			k.s.o.Log.Debug("first message of a log not known", "log", bus.Log(l), "error", err)
+			continue
+		}
+		k.ar.Gone(l, max(first, 1)-1)
+	}
 }
 
 // Commit seals what has to be, and says up to where everything is sealed.
@@ -203,6 +225,7 @@ func (k *keeper) Commit(ctx context.Context, pressed bool) (upTo map[bus.Log]bus
 			age = min(age, time.Since(o)/2)
 		}
 	}
+	k.awaited(ctx)
 	if err := k.seal(ctx, age); err != nil {
 		if k.fail(err) {
 			return nil, k.stop(err)

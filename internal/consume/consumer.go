@@ -149,7 +149,7 @@ const ackWait = 5 * time.Second
 func (l *loop) last(rctx context.Context) error {
 	ctx, cancel := context.WithTimeout(rctx, l.c.cfg.StopWait)
 	defer cancel()
-	if (l.handled > 0 || l.outstanding() > 0) && !l.commit(ctx, true) {
+	if (l.handled > 0 || l.outstanding() > 0 || l.waiting()) && !l.commit(ctx, true) {
 		return fmt.Errorf("last commit: %w", l.commitErr)
 	}
 	ctx, cancel = context.WithTimeout(rctx, ackWait)

@@ -103,6 +103,12 @@ type Beginner interface {
 	Begun(log bus.Log, after bus.Place)
 }
 
+// A Waiter is a [Handler] that may have work for Commit although all that was handled is
+// acked: while Waiting says so, Commit is called again and again.
+type Waiter interface {
+	Waiting() bool
+}
+
 // A Rebuilder is a [Handler] that wants to know when a log is not the one that it was:
 // made anew, or with another end. What it knows by places of the log behind after is void;
 // the log is given again from there.

@@ -129,6 +129,9 @@ func (l *loop) begin(it item) {
 		if b, ok := l.c.h.(Beginner); ok {
 			b.Begun(it.from.log, it.after)
 		}
+		if l.waiting() {
+			l.later(l.c.cfg.Every)
+		}
 		return
 	}
 	it.from.read, it.from.acked = it.after, it.after.Seq
@@ -137,6 +140,9 @@ func (l *loop) begin(it item) {
 		r.Rebuilt(it.from.log, it.after)
 	}
 	l.c.rebuilt(it.from.log)
+	if l.waiting() {
+		l.later(l.c.cfg.Every)
+	}
 }
 
 // take handles a new entry, or parks it behind those of its run.
@@ -189,7 +195,7 @@ func (l *loop) commit(ctx context.Context, pressed bool) bool {
 	}
 	l.failed, l.handled, l.weight, l.due, l.pressed = 0, 0, 0, time.Time{}, pressed
 	l.ack(upTo)
-	if l.outstanding() > 0 {
+	if l.outstanding() > 0 || l.waiting() {
 		l.later(l.c.cfg.Every)
 	}
 	return true
@@ -205,13 +211,22 @@ func (l *loop) callCommit(ctx context.Context, pressed bool) (upTo map[bus.Log]b
 	return l.c.h.Commit(ctx, pressed)
 }
 
-// ack acks each log up to what is committed, but not what is parked.
+// waiting says that the handler has something to commit by itself.
+func (l *loop) waiting() bool {
+	w, ok := l.c.h.(Waiter)
+	return ok && w.Waiting()
+}
+
+// ack acks each log up to what is committed, but not what is parked. A place from before
+// what was read last, with a sequence behind it, is one of a log that was there earlier.
 func (l *loop) ack(upTo map[bus.Log]bus.Place) {
 	first := l.firstParked()
 	for _, r := range l.c.readers {
 		at := r.read
-		if upTo != nil && upTo[r.log].Seq < at.Seq {
-			at = upTo[r.log]
+		if p := upTo[r.log]; upTo != nil && p.Seq < at.Seq {
+			at = p
+		} else if !p.Time.IsZero() && p.Time.Before(at.Time) {
+			continue
 		}
 		if e := first[r.log]; e != nil && e.At.Seq <= at.Seq {
 			at = bus.Place{Seq: e.At.Seq - 1}
