@@ -8,6 +8,7 @@
 package archive
 
 import (
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -131,7 +132,7 @@ func (c *Config) wrap() ([]byte, error) {
 // openStore opens a directory or a bucket.
 func (c *Config) openStore(dest string) (segment.Store, error) {
 	if !strings.HasPrefix(dest, "s3://") {
-		if strings.Contains(dest, "://") {
+		if strings.Contains(dest, "://") || strings.HasPrefix(dest, "s3:") {
 			return nil, errors.New("an archive is a directory or s3://bucket/prefix")
 		}
 		return segment.OpenDir(dest)
@@ -151,7 +152,7 @@ type Place struct {
 	Wrap        []byte
 }
 
-// Open opens the stores of an archive. It asks no server.
+// Open opens the stores of an archive. It asks no server and creates nothing.
 func (c *Config) Open() (p Place, err error) {
 	if p.Wrap, err = c.wrap(); err != nil {
 		return p, err
@@ -167,6 +168,30 @@ func (c *Config) Open() (p Place, err error) {
 	}
 	return p, nil
 }
+
+// OpenExisting is [Config.Open] for an archive that is there; where it is not, or cannot be
+// read, the error says where it was looked for.
+func (c *Config) OpenExisting(ctx context.Context) (Place, error) {
+	p, err := c.Open()
+	if err != nil {
+		return p, err
+	}
+	err = segment.Exists(ctx, p.Store)
+	if errors.Is(err, segment.ErrNoArchive) {
+		// One whose list of keys was cut still has tenants: what reads it says what it finds.
+		if tenants, terr := segment.Tenants(ctx, p.Store); terr == nil && len(tenants) > 0 {
+			return p, nil
+		}
+		return p, c.noArchive()
+	}
+	if err != nil {
+		return p, fmt.Errorf("archive at %s: %w", c.Dest, err)
+	}
+	return p, nil
+}
+
+// noArchive is ErrNoArchive with the place.
+func (c *Config) noArchive() error { return fmt.Errorf("%w at %s", segment.ErrNoArchive, c.Dest) }
 
 // Reader reads the archive.
 func (p Place) Reader() *segment.Reader {

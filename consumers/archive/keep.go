@@ -14,10 +14,10 @@ import (
 	"github.com/cbcast/cbcast/internal/segment"
 )
 
-// Write opens an archive to state something about it, while a service may be writing,
+// Write opens an archive, which must be there, to state something about it, while a service may be writing,
 // too: the chain has room for both. dir is the archive's state directory.
 func Write(ctx context.Context, c *Config, dir string, fn func(Place, *segment.Archive) error) (err error) {
-	p, err := c.Open()
+	p, err := c.OpenExisting(ctx)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func Rotate(ctx context.Context, c *Config, dir, by string) (*segment.Signer, er
 	if c.SigningKey != "" {
 		return nil, errors.New("the signing key is in CBCAST_ARCHIVE_SIGNING_KEY: only one in a file can be rotated")
 	}
-	p, err := c.Open()
+	p, err := c.OpenExisting(ctx)
 	if err != nil {
 		return nil, err
 	}

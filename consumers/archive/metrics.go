@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"context"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -127,15 +128,19 @@ func truth(b bool) float64 {
 type lagState struct {
 	messages uint64
 	age      time.Duration
+	oldest   time.Time
 }
 
 // lagNow asks nobody.
 func (s *Service) lagNow() lagState {
 	st := s.Status()
 	s.mu.Lock()
-	oldest := s.oldest
+	oldest, closed, behind := s.oldest, s.c == nil, s.unread
 	s.mu.Unlock()
 	l := lagState{messages: st.Lag}
+	if closed {
+		l.messages, oldest = behind.messages, behind.oldest
+	}
 	for _, log := range st.Logs {
 		// What is not read yet is younger than what was read last.
 		if log.Pending > 0 && oldest.IsZero() && !log.Read.Time.IsZero() {
@@ -146,4 +151,26 @@ func (s *Service) lagNow() lagState {
 		l.age = max(0, time.Since(oldest))
 	}
 	return l
+}
+
+// behindWait bounds how long the server is asked for what is not sealed.
+const behindWait = 5 * time.Second
+
+// behindNow asks the server how much is not sealed, for the time in which nothing is read.
+func (s *Service) behindNow(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, behindWait)
+	defer cancel()
+	var l lagState
+	for _, log := range s.logs() {
+		n, oldest, err := s.o.Bus.Behind(ctx, Name, log)
+		if err != nil {
+			s.o.Log.Debug("what is not sealed was not counted", "log", log, "error", err)
+			return
+		}
+		l.messages += n
+		if !oldest.IsZero() && (l.oldest.IsZero() || oldest.Before(l.oldest)) {
+			l.oldest = oldest
+		}
+	}
+	s.set(func() { s.unread = l })
 }

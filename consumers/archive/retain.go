@@ -49,6 +49,7 @@ type Retained struct {
 	Before   time.Time
 	Segments int             // deleted
 	Heads    []*segment.Head // that say so
+	Held     error           // the hold of the whole tenant, which keeps everything; nil without
 }
 
 // Retain deletes segments that are older than a tenant's retention, and their pages of
@@ -70,7 +71,10 @@ func Retain(ctx context.Context, c *Config, p Place, ar *segment.Archive, by str
 			continue
 		}
 		r, err := retainTenant(ctx, p, ar, t, age, by)
-		if err != nil {
+		switch {
+		case errors.Is(err, segment.ErrHeld):
+			r.Held = err
+		case err != nil:
 			errs = append(errs, fmt.Errorf("retention of tenant %q: %w", t, err))
 		}
 		all = append(all, r)
@@ -120,6 +124,9 @@ func (s *Service) retain(ctx context.Context, ar *segment.Archive) {
 		}
 		done, err := Retain(ctx, &s.o.Config, s.place, ar, "cbcast archive")
 		for _, r := range done {
+			if r.Held != nil {
+				s.o.Log.Debug("nothing deleted", "tenant", r.Tenant, "held", r.Held)
+			}
 			if r.Segments > 0 {
 				s.o.Log.Info("segments deleted: their time is over", "tenant", r.Tenant, "segments", r.Segments, "before", r.Before)
 			}

@@ -58,6 +58,7 @@ type Service struct {
 	err     error // why the archive is not open
 	stall   error // why nothing is sealed
 	oldest  time.Time
+	unread  lagState // while it is not open, as the server said last
 	faults  map[fault]int
 	reasons map[fault]error
 	headAt  time.Time     // of the newest head
@@ -141,6 +142,7 @@ func (s *Service) Run(ctx context.Context) error {
 			wait = first
 		}
 		s.fail(err)
+		s.behindNow(ctx)
 		s.o.Log.Warn("the archive is opened again", "in", wait, "error", err)
 		t := time.NewTimer(wait/2 + rand.N(wait/2))
 		select {
@@ -165,7 +167,7 @@ func (s *Service) session(ctx context.Context) (err error) {
 	defer end(nil)
 	k := newKeeper(stopping, s, ar, end)
 	c, err := consume.New(consume.Config{
-		Name: Name, Bus: s.o.Bus, Logs: append(consume.Logs(s.o.Partitions), bus.CommandLog), Dir: s.o.Dir, Headers: true,
+		Name: Name, Bus: s.o.Bus, Logs: s.logs(), Dir: s.o.Dir, Headers: true,
 		Window: s.o.Window, Every: min(s.o.SealAge, time.Second), Log: s.o.Log,
 	}, k)
 	if err != nil {
@@ -190,8 +192,14 @@ func (s *Service) session(ctx context.Context) (err error) {
 	return err
 }
 
+// logs are what is read.
+func (s *Service) logs() []bus.Log { return append(consume.Logs(s.o.Partitions), bus.CommandLog) }
+
 // openArchive opens the archive to write, and looks after what others left.
 func (s *Service) openArchive(ctx context.Context) (*segment.Archive, error) {
+	if err := s.mounted(ctx); err != nil {
+		return nil, err
+	}
 	if err := s.key(ctx); err != nil {
 		return nil, err
 	}

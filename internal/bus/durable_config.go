@@ -68,7 +68,10 @@ func (d *Durable) info(ctx context.Context, l *link) (*consumerState, error) {
 	if err := d.b.askOn(ctx, l, d.api("INFO"), nil, &c); err != nil {
 		return nil, fmt.Errorf("state of consumer %s of %s: %w", d.cfg.Name, d.cfg.Log, err)
 	}
-	d.set(func(st *DurableStatus) { st.Pending, st.Asked = c.NumPending, time.Now() })
+	d.set(func(st *DurableStatus) {
+		// What an earlier session was given and did not ack comes again.
+		st.Pending, st.Asked = c.NumPending+uint64(max(0, c.NumAckPending-len(d.given))), time.Now()
+	})
 	return &c, nil
 }
 
