@@ -13,6 +13,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
 // Options configure an [Archive]. Zero values of bounds mean the default.
@@ -55,6 +56,9 @@ var (
 	// ErrSigner is returned when the signing key is not the archive's newest: it was
 	// rotated, or is another archive's.
 	ErrSigner = errors.New("not the archive's signing key")
+
+	// ErrText is wrapped where a statement has text that no head can hold.
+	ErrText = errors.New("bad text")
 
 	// ErrHeld is returned for what a legal hold forbids.
 	ErrHeld = errors.New("under a legal hold")
@@ -333,6 +337,11 @@ func (a *Archive) current(ctx context.Context, name string) (*tenant, error) {
 
 // state adds a statement to a tenant's chain.
 func (a *Archive) state(ctx context.Context, t *tenant, s *Statement) (*Head, error) {
+	for _, text := range []string{s.By, s.Why, s.Run, s.Hold} {
+		if !utf8.ValidString(text) {
+			return nil, fmt.Errorf("%w: %q is not UTF-8", ErrText, text)
+		}
+	}
 	key, err := a.key(ctx)
 	if err != nil {
 		return nil, err

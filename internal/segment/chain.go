@@ -178,12 +178,16 @@ func (c *chain) add(ctx context.Context, h *Head, key ed25519.PrivateKey) error 
 	}
 	h.Through = through
 	h.sign(key)
+	b := h.Encode()
+	if _, err := ParseHead(b); err != nil { // written, it would be the end of the chain
+		return fmt.Errorf("add head %d of tenant %q: it could not be read: %w", h.Number, c.tenant, err)
+	}
 	if h.Number == 1 {
 		if err := noteTenant(ctx, c.st, c.tenant); err != nil {
 			return fmt.Errorf("add tenant %q: %w", c.tenant, err)
 		}
 	}
-	err := createBytes(ctx, c.st, headKey(c.tenant, h.Number), append(h.Encode(), '\n'))
+	err := createBytes(ctx, c.st, headKey(c.tenant, h.Number), append(b, '\n'))
 	if errors.Is(err, fs.ErrExist) {
 		return errMoved
 	}

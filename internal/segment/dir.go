@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/cbcast/cbcast/internal/durable"
 )
 
@@ -193,7 +195,8 @@ func (d *Dir) Open(_ context.Context, key string) (Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.Open(path)
+	// A pipe in the place of an object must not hold the reader up.
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", key, cause(err))
 	}

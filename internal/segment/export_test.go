@@ -119,3 +119,13 @@ func Rekey(b []byte, run string) []byte {
 	}
 	return out
 }
+
+// HasKey reports whether a page has the key of a run.
+func HasKey(b []byte, run string) bool {
+	p, err := parsePage(b, nil)
+	if err != nil {
+		panic(err)
+	}
+	e := p.find(run)
+	return e != nil && !e.erased && e.key != [32]byte{}
+}

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/cbcast/cbcast/internal/subject"
 )
 
 // ErrTooMany is wrapped by Retain when there was more to delete than one statement may
@@ -53,7 +56,39 @@ func (a *Archive) Erase(ctx context.Context, tenant, run, by, why string) (*Head
 			return head, err
 		}
 	}
-	return head, nil
+	return head, a.eraseUnnamed(ctx, v, tenant, run)
+}
+
+// IsErased reports whether the part of a tenant's chain that this process has seen says that a
+// run is erased.
+func (a *Archive) IsErased(tenant, run string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	t := a.tenants[tenant]
+	return t != nil && t.erased[run] != 0
+}
+
+// eraseUnnamed destroys the keys of a run in pages of segments that no head names: a crash
+// came before the head, and the records were sealed anew.
+func (a *Archive) eraseUnnamed(ctx context.Context, v *view, tenant, run string) error {
+	named := map[string]bool{}
+	for _, n := range v.numbers() {
+		named[v.segment(n).UID] = true
+	}
+	var errs []error
+	for info, err := range a.o.Keys.List(ctx, "keys/"+subject.Token(tenant)+"/") {
+		if err != nil {
+			return fmt.Errorf("erase run %s: %w", run, err)
+		}
+		uid, ok := strings.CutSuffix(path.Base(info.Key), keysSuffix)
+		if !ok || len(uid) != 32 || named[uid] || info.Key != pageKey(tenant, uid) {
+			continue
+		}
+		if _, err := erase(ctx, a.o.Keys, tenant, uid, run, a.o.Wrap); err != nil {
+			errs = append(errs, err) // the others are looked at, too
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Retain deletes a tenant's segments whose last record was stored before a time,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/cbcast/cbcast/internal/event"
 	"github.com/cbcast/cbcast/internal/subject"
@@ -157,6 +158,8 @@ func (r *Record) check() error {
 		return fmt.Errorf("%w: log %d", ErrRecord, int(r.Log))
 	case len(r.Tenant) > maxID || len(r.Run) > maxID:
 		return fmt.Errorf("%w: id of more than %d bytes", ErrRecord, maxID)
+	case !utf8.ValidString(r.Tenant) || !utf8.ValidString(r.Run):
+		return fmt.Errorf("%w: the id of its tenant or run is not UTF-8, which no head can name", ErrRecord)
 	case len(r.Subject) > 1<<16-1, len(r.Header) > 1<<16-1:
 		return fmt.Errorf("%w: subject or headers too long", ErrRecord)
 	case r.size() > MaxRecord:
