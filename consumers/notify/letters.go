@@ -83,7 +83,12 @@ func (l *letters) put(v letter) error {
 	return nil
 }
 
-func (l *letters) sync() error { return l.log.sync(l.log.length()) }
+// sync holds mu: halve closes the log that it replaces.
+func (l *letters) sync() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.log.sync(l.log.length())
+}
 
 func (l *letters) count() int {
 	l.mu.Lock()

@@ -254,8 +254,8 @@ func (s *state) release(note string, n int) {
 	}
 }
 
-// snapshot writes the state as lines of a new journal. Marks are left out: the
-// told log has them.
+// snapshot writes the state as lines of a new journal. Of the marks those are in it
+// that the told log may not have: with the items of a decision its marks are durable.
 func (s *state) snapshot() ([]byte, error) {
 	var out []byte
 	line := func(r record) error {
@@ -288,6 +288,11 @@ func (s *state) snapshot() ([]byte, error) {
 			r.Notes = []*sink.Notice{n}
 		}
 		if err := line(r); err != nil {
+			return nil, err
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(s.marks)) {
+		if err := line(record{Marks: []*marks{s.marks[k]}}); err != nil {
 			return nil, err
 		}
 	}
