@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -210,10 +211,7 @@ func newSecrets(addresses []string, tokens ...string) *secrets {
 		}
 		add(u.EscapedPath())
 		add(u.RawQuery)
-		if p, ok := u.User.Password(); ok {
-			add(p)
-		}
-		add(u.User.Username())
+		addUser(a, u, add)
 		for part := range strings.SplitSeq(u.Path, "/") {
 			add(part)
 		}
@@ -223,9 +221,56 @@ func newSecrets(addresses []string, tokens ...string) *secrets {
 			}
 		}
 	}
-	// The longest first: parts of one are not to stay.
-	slices.SortFunc(s.list, func(a, b string) int { return len(b) - len(a) })
+	s.sort()
 	return s
+}
+
+// sort puts the longest first: parts of one are not to stay.
+func (s *secrets) sort() { slices.SortFunc(s.list, func(a, b string) int { return len(b) - len(a) }) }
+
+// through adds what a guard's proxy is told of the user. It returns s.
+func (s *secrets) through(g *Guard) *secrets {
+	if g == nil || g.proxy == nil || g.proxy.User == nil {
+		return s
+	}
+	more := newSecrets([]string{g.proxy.String()})
+	for _, t := range more.list {
+		if !slices.Contains(s.list, t) {
+			s.list = append(s.list, t)
+		}
+	}
+	s.sort()
+	return s
+}
+
+// addUser adds the user and the password of an address: as they are, as the address
+// has them, and as a request says them (RFC 7617).
+func addUser(address string, u *url.URL, add func(string)) {
+	if u.User == nil {
+		return
+	}
+	p, _ := u.User.Password()
+	add(p)
+	add(u.User.Username())
+	both := u.User.Username() + ":" + p
+	add(both)
+	for _, e := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding, base64.RawStdEncoding, base64.RawURLEncoding} {
+		add(e.EncodeToString([]byte(both)))
+	}
+	_, rest, _ := strings.Cut(address, "//")
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		rest = rest[:i]
+	}
+	if i := strings.LastIndexByte(rest, '@'); i >= 0 {
+		_, raw, _ := strings.Cut(rest[:i], ":")
+		add(rest[:i])
+		add(raw)
+	}
+}
+
+// forms are the ways in which an answer may repeat a secret.
+func forms(secret string) []string {
+	return []string{secret, url.QueryEscape(secret), url.PathEscape(secret), strings.ReplaceAll(url.QueryEscape(secret), "+", "%20")}
 }
 
 // clean takes the secrets out of a text.
@@ -234,9 +279,8 @@ func (s *secrets) clean(text string) string {
 		return text
 	}
 	for _, secret := range s.list {
-		text = strings.ReplaceAll(text, secret, ellipsis)
-		if e := url.QueryEscape(secret); e != secret {
-			text = strings.ReplaceAll(text, e, ellipsis)
+		for _, f := range forms(secret) {
+			text = strings.ReplaceAll(text, f, ellipsis)
 		}
 	}
 	return text

@@ -38,7 +38,7 @@ func NewIncoming(cfg IncomingConfig) (*Incoming, error) {
 		return nil, fmt.Errorf("slack webhook %s: %w", cfg.Name, err)
 	}
 	return &Incoming{
-		cfg, cmp.Or(cfg.Guard, &Guard{}).client(cmp.Or(cfg.Timeout, slackTimeout), cfg.RootCAs), newSecrets([]string{cfg.URL}),
+		cfg, cmp.Or(cfg.Guard, &Guard{}).client(cmp.Or(cfg.Timeout, slackTimeout), cfg.RootCAs), newSecrets([]string{cfg.URL}).through(cfg.Guard),
 	}, nil
 }
 

@@ -79,7 +79,7 @@ func NewMail(cfg MailConfig) (*Mail, error) {
 	if cfg.Port == 0 {
 		cfg.Port = map[string]int{MailStartTLS: 587, MailOpportunistic: 587, MailTLS: 465, MailPlain: 25}[cfg.TLS]
 	}
-	m := &Mail{cfg: cfg, quiet: newSecrets(nil, cfg.Password)}
+	m := &Mail{cfg: cfg, quiet: newSecrets(nil, cfg.Password).through(cfg.Guard)}
 	from, err := parseAddresses([]string{cfg.From})
 	if err != nil || len(from) != 1 {
 		return nil, bad("from must be one address")

@@ -110,7 +110,7 @@ func NewSlack(cfg SlackConfig) (*Slack, error) {
 		}
 	}
 	s := &Slack{
-		cfg: cfg, guard: cmp.Or(cfg.Guard, &Guard{}), quiet: newSecrets(nil, cfg.Token, cfg.AppToken, cfg.SigningSecret),
+		cfg: cfg, guard: cmp.Or(cfg.Guard, &Guard{}), quiet: newSecrets(nil, cfg.Token, cfg.AppToken, cfg.SigningSecret).through(cfg.Guard),
 		log: cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)).With("destination", cfg.Name), work: make(chan struct{}, maxWork), gap: channelGap,
 		next: map[string]time.Time{}, ids: map[string]string{}, locks: map[string]*runLock{}, sent: map[string]sentNote{}, seen: map[[32]byte]*callbackReply{},
 	}

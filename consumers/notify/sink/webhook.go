@@ -63,7 +63,7 @@ func NewWebhook(cfg WebhookConfig) (*Webhook, error) {
 	for _, v := range cfg.Headers {
 		hidden = append(hidden, v)
 	}
-	w.quiet = newSecrets([]string{cfg.URL}, hidden...)
+	w.quiet = newSecrets([]string{cfg.URL}, hidden...).through(cfg.Guard)
 	for n, s := range cfg.Secrets {
 		k, err := parseSigner(s)
 		if err != nil {
