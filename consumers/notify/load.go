@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"slices"
@@ -20,18 +21,33 @@ const maxRulesFile = 1 << 20
 // LoadFile reads and checks a rules file. What is wrong with it is a [*FileError]
 // each, joined.
 func LoadFile(path string) (*Rules, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("read rules: %w", err)
-	}
-	if info.Size() > maxRulesFile {
-		return nil, fmt.Errorf("read rules %s: %d bytes are too many for a rules file", path, info.Size())
-	}
-	data, err := os.ReadFile(path)
+	data, err := readRegular(path, maxRulesFile)
 	if err != nil {
 		return nil, fmt.Errorf("read rules: %w", err)
 	}
 	return Load(data, path)
+}
+
+// readRegular reads a file of at most limit bytes. Of a pipe and a device nobody knows
+// when they end, and opening one may wait.
+func readRegular(path string, limit int64) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no regular file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = fmt.Errorf("%s has more than %d bytes, too many for it", path, limit)
+	}
+	return data, err
 }
 
 // Load is [LoadFile] for bytes; name stands in errors.
