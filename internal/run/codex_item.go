@@ -218,9 +218,9 @@ func less(a, b Tokens) Tokens {
 // input, and stands beside it here, as in the other dialects. Its totalTokens is
 // the size of the context, and made up where the model gave none.
 func codexUsed(v dialect.Value) Tokens {
-	cached := v.Get("cachedInputTokens").Int()
+	cached := number(v.Get("cachedInputTokens"))
 	return Tokens{
-		Input: max(0, v.Get("inputTokens").Int()-cached), Output: v.Get("outputTokens").Int(),
-		CacheRead: cached, CacheCreate: v.Get("cacheWriteInputTokens").Int(),
+		Input: max(0, number(v.Get("inputTokens"))-cached), Output: number(v.Get("outputTokens")),
+		CacheRead: cached, CacheCreate: number(v.Get("cacheWriteInputTokens")),
 	}
 }

@@ -553,3 +553,31 @@ func BenchmarkApply(b *testing.B) {
 		})
 	}
 }
+
+// Counts of tokens that cannot be any are not counted, and said.
+func TestOddUsage(t *testing.T) {
+	result := func(uuid, in, out string) string {
+		return fmt.Sprintf(`{"type":"result","subtype":"success","is_error":false,"session_id":%q,"uuid":%q,"num_turns":1,"usage":{"input_tokens":%s,"output_tokens":%s},`+
+			`"modelUsage":{"m":{"inputTokens":%s,"outputTokens":%s}}}`, sid, uuid, in, out, in, out)
+	}
+	for _, tc := range []struct {
+		in, out string
+		want    run.Tokens
+		odd     bool
+	}{
+		{"7", "8", run.Tokens{Input: 7, Output: 8}, false},
+		{"0", "0", run.Tokens{}, false},
+		{"-5", "8", run.Tokens{Output: 8}, true},
+		{"7", "1e300", run.Tokens{Input: 7}, true},
+		{"-1e300", "9223372036854775807", run.Tokens{}, true},
+	} {
+		s := played(t, script("claude", initLine, asst, result("r", tc.in, tc.out)))
+		u, odd := s.Usage(), false
+		for _, w := range s.View().Warnings {
+			odd = odd || w.What == "odd_usage"
+		}
+		if u.Tokens != tc.want || u.Models["m"].Tokens != tc.want || odd != tc.odd {
+			t.Errorf("%s, %s: %+v, of the model %+v, odd %t", tc.in, tc.out, u.Tokens, u.Models["m"].Tokens, odd)
+		}
+	}
+}

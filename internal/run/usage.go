@@ -34,6 +34,9 @@ func (s *State) count(session string, f *dialect.Frame, t *turn) {
 		return
 	}
 	after := totals{cost: f.Get("total_cost_usd").Float(), tokens: tokensOf(f.Get("usage"))}
+	if odd(f.Get("usage")) {
+		s.warn(s.lastResult, "odd_usage", "")
+	}
 	if after.cost < before.cost {
 		s.warn(s.lastResult, "cost_went_down", "")
 		after.cost = before.cost
@@ -58,8 +61,8 @@ func (s *State) count(session string, f *dialect.Frame, t *turn) {
 		}
 		s.use.models[name] = ModelUsage{
 			Tokens: Tokens{
-				Input: v.Get("inputTokens").Int(), Output: v.Get("outputTokens").Int(),
-				CacheRead: v.Get("cacheReadInputTokens").Int(), CacheCreate: v.Get("cacheCreationInputTokens").Int(),
+				Input: number(v.Get("inputTokens")), Output: number(v.Get("outputTokens")),
+				CacheRead: number(v.Get("cacheReadInputTokens")), CacheCreate: number(v.Get("cacheCreationInputTokens")),
 			},
 			CostUSD: v.Get("costUSD").Float(),
 		}
@@ -77,9 +80,30 @@ func (t *Tokens) add(u Tokens) {
 
 func tokensOf(v dialect.Value) Tokens {
 	return Tokens{
-		Input: v.Get("input_tokens").Int(), Output: v.Get("output_tokens").Int(),
-		CacheRead: v.Get("cache_read_input_tokens").Int(), CacheCreate: v.Get("cache_creation_input_tokens").Int(),
+		Input: number(v.Get("input_tokens")), Output: number(v.Get("output_tokens")),
+		CacheRead: number(v.Get("cache_read_input_tokens")), CacheCreate: number(v.Get("cache_creation_input_tokens")),
 	}
+}
+
+// maxTokens is more than any agent uses, and far from where sums overflow.
+const maxTokens = 1 << 42
+
+// number is a count of tokens, 0 where it cannot be one.
+func number(v dialect.Value) int64 {
+	if n := v.Int(); n > 0 && n <= maxTokens {
+		return n
+	}
+	return 0
+}
+
+// odd reports whether one of the counts in usage cannot be one.
+func odd(usage dialect.Value) bool {
+	for _, k := range []string{"input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"} {
+		if v := usage.Get(k); v.Int() != number(v) {
+			return true
+		}
+	}
+	return false
 }
 
 // resumed reports whether the child was told to go on with a session.
