@@ -293,6 +293,9 @@ func (k *keeper) page(h *segment.Head) *page {
 	}
 	p := &page{Tenant: h.Tenant, Number: h.Number}
 	for _, n := range notes {
+		if k.ar.IsErased(h.Tenant, n.Run) {
+			continue
+		}
 		p.Notes = append(p.Notes, *n)
 	}
 	return p

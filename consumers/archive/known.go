@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/cbcast/cbcast/internal/durable"
 	"github.com/cbcast/cbcast/internal/segment"
@@ -155,6 +156,29 @@ func (s *Service) list(ctx context.Context, h *segment.Head, p *page) error {
 			s.o.Log.Warn("catalogue of a segment not made", "tenant", h.Tenant, "head", h.Number, "error", err)
 			return nil
 		}
+	}
+	if err := writePage(ctx, s.place.Keys, p); err != nil {
+		return err
+	}
+	return s.dropErased(ctx, h, p)
+}
+
+// dropErased takes runs out of a page that were erased behind its head: erasing may have
+// looked at the catalogue before the page was there.
+func (s *Service) dropErased(ctx context.Context, h *segment.Head, p *page) error {
+	n := len(p.Notes)
+	for later, err := range s.place.Reader().Heads(ctx, h.Tenant, h.Number) {
+		if err != nil {
+			return err
+		}
+		if st := later.Statement; st != nil && st.Kind == segment.Erased {
+			if i, ok := p.find(st.Run); ok {
+				p.Notes = slices.Delete(p.Notes, i, i+1)
+			}
+		}
+	}
+	if len(p.Notes) == n {
+		return nil
 	}
 	return writePage(ctx, s.place.Keys, p)
 }
