@@ -10,7 +10,17 @@ import (
 // come quickly one after the other may become one.
 func (d *Durable) Ack(at Place) {
 	d.mu.Lock()
-	if at.Seq > d.want.Seq && at.Seq <= d.last.Seq {
+	rebuilt := d.st.Rebuilt
+	d.mu.Unlock()
+	d.AckOf(rebuilt, at)
+}
+
+// AckOf is [Durable.Ack] for a place of the log as it was when [DurableStatus.Rebuilt]
+// was rebuilt, which does not change while Begin is called. A place of an earlier log is
+// void: it acks nothing.
+func (d *Durable) AckOf(rebuilt uint64, at Place) {
+	d.mu.Lock()
+	if rebuilt == d.st.Rebuilt && at.Seq > d.want.Seq && at.Seq <= d.last.Seq {
 		d.want = at
 	}
 	d.mu.Unlock()

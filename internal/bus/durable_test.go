@@ -309,6 +309,40 @@ func TestDurableLostEnd(t *testing.T) {
 	}
 }
 
+// A place of the log that was there before acks nothing in the one that is there now,
+// though it has as many messages.
+func TestDurableLateAck(t *testing.T) {
+	b := open(t, serve(t, natsd.Options{DontListen: true}))
+	publish(t, b, "r1", newMemory(evs("r1", 10)...).end())
+	r := readDurable(t, b, bus.DurableConfig{})
+	<-r.begun
+	before, old := r.Status().Rebuilt, r.take(t, 10)
+	js, err := jetstream.New(b.Conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteStream(t.Context(), "EV_0"); err != nil {
+		t.Fatal(err)
+	}
+	ensure(t, b)
+	publish(t, b, "r2", newMemory(evs("r2", 20)...).end())
+	for now := r.take(t, 1)[0]; ; now = r.take(t, 1)[0] {
+		if now.Event != nil && now.Event.Run == "r2" && now.At.Seq >= 15 {
+			break
+		}
+	}
+	r.AckOf(before, old[9].At)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	if err := r.Settle(ctx); err != nil || r.Status().At.Seq != 0 {
+		t.Errorf("acked up to %d, %v", r.Status().At.Seq, err)
+	}
+	r.AckOf(r.Status().Rebuilt, bus.Place{Seq: 5})
+	if err := r.Settle(ctx); err != nil || r.Status().At.Seq != 5 {
+		t.Errorf("acked up to %d, %v", r.Status().At.Seq, err)
+	}
+}
+
 // A message that no cbcast wrote is given as it is, and stops nothing.
 func TestDurableForeign(t *testing.T) {
 	b := open(t, serve(t, natsd.Options{DontListen: true}))

@@ -13,7 +13,7 @@ import (
 // A source is a [bus.Durable].
 type source interface {
 	Run(ctx context.Context, fn func(context.Context, bus.Delivery) error) error
-	Ack(at bus.Place)
+	AckOf(rebuilt uint64, at bus.Place)
 	Settle(ctx context.Context) error
 	Status() bus.DurableStatus
 }
@@ -41,8 +41,9 @@ type reader struct {
 	src source
 
 	// of the loop
-	read  bus.Place // taken last
-	acked uint64    // given to Ack
+	read    bus.Place // taken last
+	acked   uint64    // given to AckOf
+	rebuilt uint64    // which log it is that read is of
 }
 
 // New prepares a consumer. Nothing is read, and no directory made, before Run.
@@ -67,7 +68,7 @@ func (c *Consumer) Dead() *Letters { return c.letters }
 func (c *Consumer) open() {
 	for _, r := range c.readers {
 		started := func(after bus.Place, turn bus.Turn) {
-			_ = c.q.push(context.Background(), item{from: r, after: after, turn: turn}) // never waits
+			_ = c.q.push(context.Background(), item{from: r, after: after, turn: turn, rebuilt: r.src.Status().Rebuilt}) // never waits
 		}
 		if c.cfg.sources != nil {
 			r.src = c.cfg.sources(r.log, started)

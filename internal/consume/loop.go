@@ -117,6 +117,7 @@ func (l *loop) takeAll(ctx context.Context) {
 
 // begin is told that a log is given from behind a place.
 func (l *loop) begin(it item) {
+	it.from.rebuilt = it.rebuilt
 	if it.turn != bus.Rebuilt {
 		if it.from.read.Seq < it.after.Seq {
 			it.from.read = it.after
@@ -233,7 +234,7 @@ func (l *loop) ack(upTo map[bus.Log]bus.Place) {
 		}
 		if at.Seq > r.acked {
 			r.acked = at.Seq
-			r.src.Ack(at)
+			r.src.AckOf(r.rebuilt, at) // the log may be another one by now
 		}
 	}
 }

@@ -91,7 +91,7 @@ func (t *tape) Run(ctx context.Context, fn func(context.Context, bus.Delivery) e
 	}
 }
 
-func (t *tape) Ack(at bus.Place) {
+func (t *tape) AckOf(_ uint64, at bus.Place) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.acked = max(t.acked, at.Seq)

@@ -18,8 +18,9 @@ type item struct {
 	from  *reader
 	entry *Entry
 
-	after bus.Place
-	turn  bus.Turn
+	after   bus.Place
+	turn    bus.Turn
+	rebuilt uint64 // how often the log was another one, with this
 }
 
 // A queue is what readers have read. One goroutine takes.
