@@ -174,11 +174,11 @@ type Filter struct {
 // List yields the runs that a filter chooses, by tenant and id.
 func List(ctx context.Context, p Place, f Filter, yield func(Listed) error) error {
 	r := p.Reader()
-	tenants := []string{f.Tenant}
+	tenants, bad := []string{f.Tenant}, error(nil)
 	if f.Tenant == "" {
-		var err error
-		if tenants, err = r.Tenants(ctx); err != nil {
-			return err
+		tenants, bad = r.Tenants(ctx)
+		if bad != nil && !errors.Is(bad, segment.ErrTenant) {
+			return bad
 		}
 	}
 	for _, t := range tenants {
@@ -202,7 +202,7 @@ func List(ctx context.Context, p Place, f Filter, yield func(Listed) error) erro
 			}
 		}
 	}
-	return nil
+	return bad // the others are listed
 }
 
 // notesOf merges the notes of a tenant's runs over the segments from a time on. What a

@@ -1,10 +1,12 @@
 package archive
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/cbcast/cbcast/internal/bus"
+	"github.com/cbcast/cbcast/internal/segment"
 )
 
 // What the catalogue says of a run does not come back after the run was erased, neither with
@@ -41,5 +43,24 @@ func TestErasedStaysOutOfTheCatalogue(t *testing.T) {
 		if len(p.Notes) != 1 || p.Notes[0].Run != "r2" {
 			t.Errorf("page %d: %+v", n, p.Notes)
 		}
+	}
+}
+
+// One damaged file among the tenants' keeps neither the archive nor the list from the others.
+func TestDamagedTenantFile(t *testing.T) {
+	r := bare(t)
+	k := r.keeper("a")
+	k.take(t, r.entry(tenant, "r1", 1, bus.Place{Seq: 1, Time: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}))
+	k.commit(t)
+	if err := r.place().Store.Replace(t.Context(), "tenants/aaa", []byte("else\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.s.reconcile(t.Context()); err != nil {
+		t.Errorf("the archive: %v", err)
+	}
+	var got []string
+	err := List(t.Context(), r.place(), Filter{}, func(l Listed) error { got = append(got, l.Run); return nil })
+	if len(got) != 1 || !errors.Is(err, segment.ErrTenant) {
+		t.Errorf("listed %v, %v", got, err)
 	}
 }

@@ -68,7 +68,9 @@ func (s *Service) reconcile(ctx context.Context) error {
 	}
 	s.known = k
 	tenants, err := s.place.Reader().Tenants(ctx)
-	if err != nil {
+	if errors.Is(err, segment.ErrTenant) {
+		s.o.Log.Error("a tenant is not looked after, the others are", "error", err)
+	} else if err != nil {
 		return err
 	}
 	for _, t := range tenants {

@@ -66,9 +66,14 @@ func createBytes(ctx context.Context, st Store, key string, b []byte) error {
 	return st.Create(ctx, key, io.NewSectionReader(bytes.NewReader(b), 0, int64(len(b))))
 }
 
-// Tenants lists the tenants of an archive.
+// ErrTenant is wrapped by what [Tenants] returns beside the tenants that it could read.
+var ErrTenant = errors.New("the file of a tenant is damaged")
+
+// Tenants lists the tenants of an archive. One damaged file does not hide the others: they are
+// returned together with an error that wraps ErrTenant.
 func Tenants(ctx context.Context, st Store) ([]string, error) {
 	var out []string
+	var bad []error
 	for info, err := range st.List(ctx, tenantsPrefix) {
 		if err != nil {
 			return nil, fmt.Errorf("list tenants: %w", err)
@@ -79,11 +84,12 @@ func Tenants(ctx context.Context, st Store) ([]string, error) {
 		}
 		tenant := strings.TrimSuffix(string(b), "\n")
 		if tenantKey(tenant) != info.Key {
-			return nil, fmt.Errorf("list tenants: %w: %s is of tenant %q", errDamaged, info.Key, tenant)
+			bad = append(bad, fmt.Errorf("list tenants: %w: %s is of tenant %q", ErrTenant, info.Key, tenant))
+			continue
 		}
 		out = append(out, tenant)
 	}
-	return out, nil
+	return out, errors.Join(bad...)
 }
 
 // noteTenant makes a tenant listed.
