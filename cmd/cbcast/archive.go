@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -62,12 +64,24 @@ look after an archive; those that only read need no bus. See docs/archive.md.`,
 	return c
 }
 
-// openArchive opens an archive to read.
-func (a *app) openArchive() (archive.Place, error) {
+// openArchive opens an archive to read. It creates nothing.
+func (a *app) openArchive(ctx context.Context) (archive.Place, error) {
 	if err := a.cfg.Archive.Check(); err != nil {
 		return archive.Place{}, &exitError{exitUsage, err}
 	}
-	return a.cfg.Archive.Open()
+	return a.cfg.Archive.OpenExisting(ctx)
+}
+
+// knownTenant says that a tenant is not in the archive, where that is so; "" is all.
+func (a *app) knownTenant(ctx context.Context, p archive.Place, tenant string) error {
+	if tenant == "" {
+		return nil
+	}
+	all, err := p.Reader().Tenants(ctx)
+	if err == nil && !slices.Contains(all, tenant) {
+		err = fmt.Errorf("no such tenant: %s is not in the archive %s", printable(tenant), a.cfg.Archive.Dest)
+	}
+	return err
 }
 
 // writeArchive opens an archive to state something. The signing key is needed.
@@ -104,6 +118,45 @@ func (a *app) foundRun(ctx context.Context, p archive.Place, tenant, run string)
 		return nil, fmt.Errorf("run %s is not in the archive %s; cbcast archive ls lists those that are", printable(run), a.cfg.Archive.Dest)
 	}
 	return info, err
+}
+
+// namedRun is a run of the archive to read: by its id, the beginning of it, or "last". What
+// changes something takes the whole id only.
+func (a *app) namedRun(ctx context.Context, p archive.Place, tenant, run string) (*segment.RunInfo, error) {
+	r := p.Reader()
+	info, err := r.Run(ctx, tenant, run)
+	if !errors.Is(err, segment.ErrNotFound) {
+		return info, err
+	}
+	tenants := []string{tenant}
+	if tenant == "" {
+		if tenants, err = r.Tenants(ctx); err != nil {
+			return nil, err
+		}
+	}
+	var found *segment.RunInfo
+	for _, t := range tenants {
+		for i, err := range r.Runs(ctx, t, time.Time{}, time.Time{}) {
+			switch {
+			case err != nil:
+				return nil, err
+			case run == "last":
+				if found == nil || i.Last.After(found.Last) {
+					found = i
+				}
+			case !strings.HasPrefix(i.Run, run):
+			case found != nil:
+				return nil, &exitError{exitUsage, fmt.Errorf("%s is the beginning of several runs: %s and %s among them",
+					printable(run), printable(found.Run), printable(i.Run))}
+			default:
+				found = i
+			}
+		}
+	}
+	if found == nil {
+		return a.foundRun(ctx, p, tenant, run)
+	}
+	return found, nil
 }
 
 // past reads a time that lies behind: a duration before now, a date, or a time.

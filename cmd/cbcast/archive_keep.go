@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -35,8 +36,20 @@ until when there may be some.`,
 	c.Flags().StringVar(&tenant, "tenant", "", "its tenant, where several may have the run")
 	c.Flags().StringVar(&why, "reason", "", "why, for the record; no personal data")
 	c.Flags().StringVar(&by, "by", me(), "who does it, for the record")
-	_ = c.MarkFlagRequired("reason")
+	needReason(c, &why)
 	return c
+}
+
+// needReason refuses to state something without a reason.
+func needReason(c *cobra.Command, why *string) {
+	_ = c.MarkFlagRequired("reason")
+	run := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if strings.TrimSpace(*why) == "" {
+			return &exitError{exitUsage, errors.New("--reason is empty: say why, it is part of the record")}
+		}
+		return run(c, args)
+	}
 }
 
 func (a *app) archiveErase(ctx context.Context, tenant, run, by, why string) error {
@@ -53,8 +66,8 @@ func (a *app) archiveErase(ctx context.Context, tenant, run, by, why string) err
 			return err
 		}
 		a.copyHead(ctx, h)
-		fmt.Fprintf(a.io.out, "erased: run %s of tenant %s, %d records in %d segments", printable(info.Run), printable(info.Tenant),
-			info.Records, len(info.Segments))
+		fmt.Fprintf(a.io.out, "erased: run %s of tenant %s, %s in %s", printable(info.Run), printable(info.Tenant),
+			counted(info.Records, "record"), counted(len(info.Segments), "segment"))
 		if h != nil {
 			fmt.Fprintf(a.io.out, " (head %d)", h.Number)
 		}
@@ -68,13 +81,17 @@ func (a *app) copiesOf(info *segment.RunInfo) string {
 	until := info.Last.Add(a.cfg.MaxAge)
 	var b strings.Builder
 	if until.After(time.Now()) {
-		fmt.Fprintf(&b, "still on the bus until %s (its last message was stored %s, streams keep %v: CBCAST_MAX_AGE)\n",
+		fmt.Fprintf(&b, "still on the bus until %s (its last message here was stored %s, streams keep %v: CBCAST_MAX_AGE); of a run that goes on, later messages longer\n",
 			utc(until), utc(info.Last), a.cfg.MaxAge)
 	} else {
 		fmt.Fprintf(&b, "no longer on the bus since %s, if its streams keep %v (CBCAST_MAX_AGE)\n", utc(until), a.cfg.MaxAge)
 	}
 	fmt.Fprintf(&b, "still in the spool of the machine that ran it, until its run has ended and the bus has all of it and %v have passed; "+
 		"cbcast flush there ships and sweeps\n", 2*a.syncInterval())
+	fmt.Fprintf(&b, "still with cbcast notify, if it told of the run: what the agent said last is in outbox.log, sent/, undelivered/ and dead/ of "+
+		"%s where it runs, and cbcast notify replay sends it again; sent/ and undelivered/ are overwritten after 64 MiB, "+
+		"or remove them while it is stopped\n", a.notifyDir())
+	fmt.Fprintf(&b, "still with who got notices of the run (chat, mail, webhooks), and in the backend of cbcast trace\n")
 	fmt.Fprintf(&b, "copies that were made of the archive's keys (backups, old versions of %s) keep it readable\n", keysPlace(&a.cfg.Archive))
 	return b.String()
 }
@@ -97,8 +114,12 @@ func newArchiveHold(a *app) *cobra.Command {
 	return c
 }
 
+// tenantForm is what CBCAST_TENANT may be.
+var tenantForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,63}$`)
+
 func (a *app) holdAdd() *cobra.Command {
 	var tenant, id, why, by string
+	var force bool
 	c := &cobra.Command{
 		Use:   "add [RUN]",
 		Short: "Hold a run, or without one everything of a tenant",
@@ -110,6 +131,9 @@ func (a *app) holdAdd() *cobra.Command {
 			} else if tenant == "" {
 				return &exitError{exitUsage, errors.New("name a run, or a tenant with --tenant")}
 			}
+			if tenant != "" && !tenantForm.MatchString(tenant) {
+				return &exitError{exitUsage, fmt.Errorf("--tenant %s: a tenant is 1 to 64 of letters, digits, '.', '_', '/', '-', beginning with a letter or digit", printable(tenant))}
+			}
 			if id == "" {
 				id = uuid.NewString()
 			}
@@ -120,6 +144,10 @@ func (a *app) holdAdd() *cobra.Command {
 						return err
 					}
 					tenant = info.Tenant
+				} else if !force {
+					if err := a.knownTenant(c.Context(), p, tenant); err != nil {
+						return fmt.Errorf("%w; --force holds what it will have", err)
+					}
 				}
 				h, err := ar.Hold(c.Context(), tenant, run, id, by, why)
 				if err != nil {
@@ -132,10 +160,11 @@ func (a *app) holdAdd() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&tenant, "tenant", "", "the tenant")
+	c.Flags().BoolVar(&force, "force", false, "also a tenant of which the archive has nothing yet")
 	c.Flags().StringVar(&id, "id", "", "the hold's name (default: a new one)")
 	c.Flags().StringVar(&why, "reason", "", "why, for the record")
 	c.Flags().StringVar(&by, "by", me(), "who does it, for the record")
-	_ = c.MarkFlagRequired("reason")
+	needReason(c, &why)
 	return c
 }
 
@@ -169,7 +198,7 @@ func (a *app) holdRm() *cobra.Command {
 	c.Flags().StringVar(&tenant, "tenant", "", "its tenant, where several may have the name")
 	c.Flags().StringVar(&why, "reason", "", "why, for the record")
 	c.Flags().StringVar(&by, "by", me(), "who does it, for the record")
-	_ = c.MarkFlagRequired("reason")
+	needReason(c, &why)
 	return c
 }
 
@@ -181,7 +210,7 @@ func (a *app) holdLs() *cobra.Command {
 		Short: "List the holds that stand",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			p, err := a.openArchive()
+			p, err := a.openArchive(c.Context())
 			if err != nil {
 				return err
 			}
@@ -223,12 +252,16 @@ deleted is in the chain, so verify does not miss them.`,
 				return &exitError{exitUsage, errors.New("CBCAST_ARCHIVE_RETENTION is not set: everything is kept; it may be TENANT=AGE,*=AGE")}
 			}
 			return a.writeArchive(c.Context(), func(p archive.Place, ar *segment.Archive) error {
+				holds, err := archive.Holds(c.Context(), p, "")
+				if err != nil {
+					return err
+				}
 				done, err := archive.Retain(c.Context(), &a.cfg.Archive, p, ar, by)
 				for _, r := range done {
 					for _, h := range r.Heads {
 						a.copyHead(c.Context(), h)
 					}
-					fmt.Fprintf(a.io.out, "tenant %s: %d segments deleted, all before %s\n", printable(r.Tenant), r.Segments, utc(r.Before))
+					fmt.Fprintln(a.io.out, retained(&r, holds))
 				}
 				return err
 			})
@@ -236,6 +269,32 @@ deleted is in the chain, so verify does not miss them.`,
 	}
 	c.Flags().StringVar(&by, "by", me(), "who does it, for the record")
 	return c
+}
+
+// retained says what retention did for a tenant, and what a hold kept.
+func retained(r *archive.Retained, holds []archive.Hold) string {
+	if r.Held != nil {
+		return fmt.Sprintf("tenant %s: nothing deleted, it is under a legal hold; cbcast archive hold ls shows it", printable(r.Tenant))
+	}
+	n := 0
+	for i := range holds {
+		if holds[i].Tenant == r.Tenant {
+			n++
+		}
+	}
+	text := fmt.Sprintf("tenant %s: %s deleted, all before %s", printable(r.Tenant), counted(r.Segments, "segment"), utc(r.Before))
+	if n > 0 {
+		text += fmt.Sprintf("; segments with a run under a hold stay (%s)", counted(n, "hold"))
+	}
+	return text
+}
+
+// counted is a number of things.
+func counted[N int | int64](n N, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
 }
 
 func newArchiveDead(a *app) *cobra.Command {

@@ -49,13 +49,16 @@ func newArchiveLs(a *app) *cobra.Command {
 }
 
 func (a *app) archiveLs(ctx context.Context, f archive.Filter, asJSON bool) error {
-	p, err := a.openArchive()
+	p, err := a.openArchive(ctx)
 	if err != nil {
 		return err
 	}
 	if asJSON {
 		enc := json.NewEncoder(a.io.out)
 		return archive.List(ctx, p, f, func(l archive.Listed) error { return enc.Encode(listedJSON(l)) })
+	}
+	if err := a.knownTenant(ctx, p, f.Tenant); err != nil {
+		return err
 	}
 	tw := tabwriter.NewWriter(a.io.out, 0, 8, 2, ' ', 0)
 	n := 0
@@ -159,11 +162,11 @@ func newArchiveShow(a *app) *cobra.Command {
 }
 
 func (a *app) archiveShow(ctx context.Context, tenant, run string, asJSON bool) error {
-	p, err := a.openArchive()
+	p, err := a.openArchive(ctx)
 	if err != nil {
 		return err
 	}
-	info, err := a.foundRun(ctx, p, tenant, run)
+	info, err := a.namedRun(ctx, p, tenant, run)
 	if err != nil {
 		return err
 	}
@@ -240,7 +243,7 @@ before anything was stored stays masked; show says how much that is.`,
 }
 
 func (a *app) archiveCat(ctx context.Context, tenant, run string, streams []string) error {
-	p, err := a.openArchive()
+	p, err := a.openArchive(ctx)
 	if err != nil {
 		return err
 	}
@@ -251,7 +254,7 @@ func (a *app) archiveCat(ctx context.Context, tenant, run string, streams []stri
 		}
 		want = append(want, event.Stream(s))
 	}
-	info, err := a.foundRun(ctx, p, tenant, run)
+	info, err := a.namedRun(ctx, p, tenant, run)
 	if err != nil {
 		return err
 	}
@@ -299,11 +302,11 @@ func newArchiveExport(a *app) *cobra.Command {
 }
 
 func (a *app) archiveExport(ctx context.Context, tenant, run, format, out string) error {
-	p, err := a.openArchive()
+	p, err := a.openArchive(ctx)
 	if err != nil {
 		return err
 	}
-	info, err := a.foundRun(ctx, p, tenant, run)
+	info, err := a.namedRun(ctx, p, tenant, run)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -37,12 +39,12 @@ It exits with 0 when all is well, 6 when something is not, 1 when it could not l
 	c.Flags().StringSliceVar(&heads, "heads", nil, "copies of heads: a file, a directory or s3://bucket/prefix")
 	c.Flags().StringVar(&o.Tenant, "tenant", "", "only this tenant")
 	c.Flags().BoolVar(&o.Deep, "deep", false, "decrypt and read every record, too: needs the keys of the runs")
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	c.Flags().BoolVar(&asJSON, "json", false, "print lines of JSON: each finding, and what was looked at")
 	return c
 }
 
 func (a *app) archiveVerify(ctx context.Context, o segment.VerifyOptions, keys, heads []string, asJSON bool) error {
-	p, err := a.openArchive()
+	p, err := a.openArchive(ctx)
 	if err != nil {
 		return err
 	}
@@ -68,11 +70,14 @@ func (a *app) archiveVerify(ctx context.Context, o segment.VerifyOptions, keys, 
 		o.Heads = append(o.Heads, h...)
 	}
 	r, err := segment.Verify(ctx, o)
+	if errors.Is(err, segment.ErrNotFound) {
+		return fmt.Errorf("no such tenant: %s is not in the archive %s", printable(o.Tenant), a.cfg.Archive.Dest)
+	}
 	if err != nil {
 		return err
 	}
 	if asJSON {
-		err = json.NewEncoder(a.io.out).Encode(r)
+		err = reportJSON(a.io.out, r)
 	} else {
 		a.printReport(r, len(o.Heads))
 	}
@@ -80,6 +85,23 @@ func (a *app) archiveVerify(ctx context.Context, o segment.VerifyOptions, keys, 
 		return &exitError{exitTampered, nil}
 	}
 	return err
+}
+
+// reportJSON prints each finding on a line, and then what was looked at.
+func reportJSON(w io.Writer, r *segment.Report) error {
+	enc := json.NewEncoder(w)
+	for i := range r.Findings {
+		if err := enc.Encode(&r.Findings[i]); err != nil {
+			return err
+		}
+	}
+	sum := *r
+	sum.Findings = nil
+	return enc.Encode(struct {
+		*segment.Report
+		Findings *struct{} `json:"findings,omitempty"` // are the lines before
+		OK       bool      `json:"ok"`
+	}{Report: &sum, OK: r.OK()})
 }
 
 func publicKey(file string) (ed25519.PublicKey, error) {
@@ -93,21 +115,45 @@ func publicKey(file string) (ed25519.PublicKey, error) {
 	return segment.ParsePublicKey(b)
 }
 
+// whereFound says what a finding is about, as far as it names something.
+func whereFound(f *segment.Finding) string {
+	var b strings.Builder
+	say := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&b, " %s=%s", name, printable(value))
+		}
+	}
+	say("tenant", f.Tenant)
+	if f.Number != 0 {
+		fmt.Fprintf(&b, " head=%d", f.Number)
+	}
+	say("run", f.Run)
+	say("object", f.Object)
+	if f.First != 0 || f.Last != 0 {
+		fmt.Fprintf(&b, " %d–%d", f.First, f.Last)
+	}
+	if f.Of != 0 {
+		fmt.Fprintf(&b, " readable=%d/%d", f.Records, f.Of)
+	}
+	return b.String()
+}
+
 func (a *app) printReport(r *segment.Report, copies int) {
 	for _, f := range r.Findings {
 		mark := "note"
 		if f.Bad {
 			mark = "BAD "
 		}
-		fmt.Fprintf(a.io.out, "%s %s: %s\n", mark, f.Code, printable(f.Text))
+		fmt.Fprintf(a.io.out, "%s %s%s: %s\n", mark, f.Code, whereFound(&f), printable(f.Text))
 	}
 	word := "the archive is whole and unchanged"
 	if copies == 0 {
 		word += ", up to where it ends now"
 	}
 	if !r.OK() {
-		word = fmt.Sprintf("the archive is NOT as it was: %d findings", r.Bad)
+		word = fmt.Sprintf("the archive is NOT as it was: %s", counted(r.Bad, "finding"))
 	}
-	fmt.Fprintf(a.io.out, "%s\n%d tenants, %d heads, %d segments, %d records, %d runs, %d bytes; %d copies of heads compared\n",
-		word, r.Tenants, r.Heads, r.Segments, r.Records, r.Runs, r.Bytes, copies)
+	fmt.Fprintf(a.io.out, "%s\n%s, %s, %s, %s, %s, %s; copies of heads compared: %d\n", word, counted(r.Tenants, "tenant"),
+		counted(r.Heads, "head"), counted(r.Segments, "segment"), counted(r.Records, "record"), counted(r.Runs, "run"),
+		counted(r.Bytes, "byte"), copies)
 }
