@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -24,7 +25,7 @@ var fleetTokens = []relay.Token{
 }
 
 func (o *authOptions) fleet() *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use:   "fleet",
 		Short: "Write all secrets of a deployment, those that are not there",
 		Long: `fleet writes what docker-compose.yml, or a deployment like it, needs to begin with:
@@ -36,7 +37,8 @@ func (o *authOptions) fleet() *cobra.Command {
   archive/signing.pem   the key of the archive, and its public key
   archive/wrap.key      what the keys of runs are encrypted with
 
-What is there is kept: a second call changes nothing but the permissions in nats.conf.`,
+What is there is kept: a second call adds the tenants it names to those there are, and
+writes the permissions in nats.conf anew.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if err := o.check(); err != nil {
@@ -44,7 +46,11 @@ What is there is kept: a second call changes nothing but the permissions in nats
 			}
 			dir := o.store.Dir
 			o.store.Dir = filepath.Join(dir, "nats")
-			if _, err := o.store.Static(o.tenants); err != nil {
+			had, err := o.store.StaticTenants()
+			if err != nil {
+				return err
+			}
+			if _, err := o.store.Static(union(had, o.tenants)); err != nil {
 				return err
 			}
 			for _, step := range []func(string) error{fleetSecret, o.a.fleetTokens, o.a.fleetArchive} {
@@ -56,6 +62,15 @@ What is there is kept: a second call changes nothing but the permissions in nats
 			return nil
 		},
 	}
+	c.Flags().StringVar(&o.store.Data, "data", "", "where the servers keep their streams; beside nats.conf without")
+	return c
+}
+
+// union is a and what b has beside it, sorted.
+func union(a, b []string) []string {
+	all := slices.Concat(a, b)
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // missing reports whether there is no file name, and makes the directory for it.

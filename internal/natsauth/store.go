@@ -1,6 +1,7 @@
 package natsauth
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -23,6 +24,9 @@ type Store struct {
 	URL string
 	// Partitions of the events; 0 is 1.
 	Partitions int
+	// Data is where a server keeps its streams; "" is the directory jetstream beside
+	// its configuration.
+	Data string
 }
 
 func (s Store) path(parts ...string) string {
@@ -143,7 +147,7 @@ func (s Store) conf(generated string) error {
 		return err
 	}
 	if _, err := os.Stat(s.path("server.conf")); errors.Is(err, fs.ErrNotExist) {
-		text := fmt.Sprintf(serverConf, filepath.Join(dir, "jetstream"))
+		text := fmt.Sprintf(serverConf, cmp.Or(s.Data, filepath.Join(dir, "jetstream")))
 		if err := write(s.path("server.conf"), []byte(text)); err != nil {
 			return fmt.Errorf("write server.conf: %w", err)
 		}
@@ -161,6 +165,18 @@ func inbox(words ...string) string {
 		words[i] = subject.Token(w)
 	}
 	return "_INBOX_" + strings.Join(words, "_")
+}
+
+// StaticTenants are the tenants that [Store.Static] has made keys for.
+func (s Store) StaticTenants() ([]string, error) {
+	names, err := s.names("keys", "-"+string(Relay)+".nk")
+	var all []string
+	for _, n := range names {
+		if t, ok := subject.Untoken(n); ok {
+			all = append(all, t)
+		}
+	}
+	return all, err
 }
 
 // names are the files of a folder with an ending, without it.
