@@ -7,8 +7,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/cbcast/cbcast/consumers/notify"
 	"github.com/cbcast/cbcast/internal/consume"
 	"github.com/cbcast/cbcast/internal/health"
@@ -58,9 +56,7 @@ func (cs *consumers) gather() health.Gatherers {
 			all = append(all, c.Metrics())
 			continue
 		}
-		reg := prometheus.NewRegistry()
-		reg.MustRegister(consume.Absent(consumerPrefix + u.kind.name))
-		all = append(all, reg)
+		all = append(all, health.Of(consume.Absent(consumerPrefix+u.kind.name)))
 	}
 	return all
 }

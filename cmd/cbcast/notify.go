@@ -63,7 +63,7 @@ func (a *app) checkNotify() error {
 	if a.cfg.Notify.Rules == "" {
 		return errNoRules
 	}
-	return notify.Check(a.notifyOptions(consumerEnv{}))
+	return notify.Check(a.notifyOptions(consumerEnv{dir: a.notifyDir()}))
 }
 
 func (a *app) openNotify(e consumerEnv) (*notify.Notifier, error) {

@@ -108,7 +108,7 @@ func TestDirUsed(t *testing.T) {
 	if err := dirUsed("notify", fmt.Errorf("lock: %w", notify.ErrBusy)); !strings.Contains(err.Error(), "most likely cbcast up") {
 		t.Errorf("got %v", err)
 	}
-	if other := errors.New("x"); dirUsed("notify", other) != other || dirUsed("notify", nil) != nil {
+	if other := errors.New("x"); !errors.Is(dirUsed("notify", other), other) || dirUsed("notify", nil) != nil {
 		t.Error("another error is changed")
 	}
 }

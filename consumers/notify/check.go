@@ -27,9 +27,22 @@ func Check(o Options) error {
 	return r.usable(o)
 }
 
+// tempDir makes a directory for a moment: where such are, or, in an image that has no such
+// place, beside what notify keeps.
+func tempDir(beside, pattern string) (string, error) {
+	dir, err := os.MkdirTemp("", pattern)
+	if err == nil || beside == "" {
+		return dir, err
+	}
+	if err := os.MkdirAll(beside, 0o700); err != nil {
+		return "", err
+	}
+	return os.MkdirTemp(beside, pattern)
+}
+
 // usable opens each destination once.
 func (r *Rules) usable(o Options) error {
-	dir, err := os.MkdirTemp("", "cbcast-notify-check")
+	dir, err := tempDir(o.Dir, "cbcast-notify-check")
 	if err != nil {
 		return err
 	}
@@ -83,7 +96,7 @@ func Test(ctx context.Context, r *Rules, dest string, o Options) (TestResult, er
 	}
 	clean := &scrubber{}
 	clean.set(hidden)
-	dir, err := os.MkdirTemp("", "cbcast-notify-test")
+	dir, err := tempDir(o.Dir, "cbcast-notify-test")
 	if err != nil {
 		return TestResult{}, err
 	}

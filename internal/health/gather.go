@@ -19,3 +19,10 @@ func Process() Gatherer {
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
 }
+
+// Of gathers from collectors; two with the same metric are a mistake of the program.
+func Of(list ...prometheus.Collector) Gatherer {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(list...)
+	return reg
+}

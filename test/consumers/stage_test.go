@@ -162,20 +162,6 @@ func (p *service) stop() {
 	}
 }
 
-func (p *service) get(path string) string {
-	p.s.t.Helper()
-	r, err := http.Get(p.addr + path)
-	if err != nil {
-		p.s.t.Fatal(err)
-	}
-	defer r.Body.Close()
-	b, err := io.ReadAll(r.Body)
-	if err != nil {
-		p.s.t.Fatal(err)
-	}
-	return string(b)
-}
-
 // caughtUp waits until the server has nothing more for a consumer of the logs.
 func (s *stage) caughtUp(consumer string, logs ...string) {
 	s.t.Helper()
