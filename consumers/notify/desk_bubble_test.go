@@ -355,7 +355,10 @@ rules:
 		b.play(before...)
 		time.Sleep(15 * time.Minute)
 		// A reminder has its own time, and that of the ask.
-		if first, n := b.got[0].n, b.got[1].n; n.At.Sub(b.began).Truncate(time.Second) != 10*time.Minute || !n.Since.Equal(first.At) || !first.Since.IsZero() {
+		b.mu.Lock()
+		first, n := b.got[0].n, b.got[1].n
+		b.mu.Unlock()
+		if n.At.Sub(b.began).Truncate(time.Second) != 10*time.Minute || !n.Since.Equal(first.At) || !first.Since.IsZero() {
 			t.Errorf("%s at %v, since %v, of %v", n.Kind, n.At, n.Since, first.At)
 		}
 		b.want(true, "0s a: waiting r1 @here", "10m0s a: reminder r1, reminder 1: open for 10m0s @here")
