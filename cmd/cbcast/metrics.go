@@ -86,7 +86,7 @@ ends: what a running one shows must be the same, as long as the bus has kept all
 	c.Flags().StringVar(&otlp, "otlp", "", "send a trace of each run to this collector, too; without a URL the standard OTEL_ variables say where")
 	c.Flags().Lookup("otlp").NoOptDefVal = otlpStandard
 	a.traceFlags(c)
-	c.AddCommand(newMetricsDead(a))
+	c.AddCommand(newDead(a, metricsName, "What could not be counted, and why", ""))
 	return c
 }
 
@@ -134,15 +134,17 @@ func (a *app) metricsOnce(ctx context.Context, from string) error {
 	return err
 }
 
-func newMetricsDead(a *app) *cobra.Command {
+// newDead is the command that lists what a consumer has given up.
+func newDead(a *app, consumer, short, long string) *cobra.Command {
 	var asJSON bool
 	var remove string
 	c := &cobra.Command{
 		Use:   "dead",
-		Short: "What could not be counted, and why",
+		Short: short,
+		Long:  long,
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			letters := consume.OpenLetters(filepath.Join(a.cfg.StateDir, metricsName))
+			letters := consume.OpenLetters(filepath.Join(a.cfg.StateDir, consumer))
 			if remove != "" {
 				return letters.Remove(remove)
 			}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/cbcast/cbcast/consumers/metrics/trace"
 	"github.com/cbcast/cbcast/internal/bus"
-	"github.com/cbcast/cbcast/internal/consume"
 	"github.com/cbcast/cbcast/internal/health"
 )
 
@@ -73,7 +72,9 @@ cbcast metrics --otlp, and a part of cbcast up where CBCAST_TRACE_ENDPOINT is se
 	}
 	a.traceFlags(c)
 	c.Flags().StringVar(&a.cfg.Trace.Addr, "listen", a.cfg.Trace.Addr, "address of /metrics, /livez and /readyz")
-	c.AddCommand(newTraceDead(a))
+	c.AddCommand(newDead(a, traceName, "Spans that the collector refuses, and why",
+		`dead lists the spans that the collector refused for good. A letter holds the request as it was
+refused: --json prints it, data in base64 (OTLP, protobuf).`))
 	return c
 }
 
@@ -81,28 +82,6 @@ cbcast metrics --otlp, and a part of cbcast up where CBCAST_TRACE_ENDPOINT is se
 func (a *app) traceFlags(c *cobra.Command) {
 	c.Flags().BoolVar(&a.cfg.Trace.Content, "otlp-content", a.cfg.Trace.Content,
 		"put arguments and results of tools, questions and descriptions on the spans, masked as they are on the bus")
-}
-
-func newTraceDead(a *app) *cobra.Command {
-	var asJSON bool
-	var remove string
-	c := &cobra.Command{
-		Use:   "dead",
-		Short: "Spans that the collector refuses, and why",
-		Long: `dead lists the spans that the collector refused for good. A letter holds the request as it was
-refused: --json prints it, data in base64 (OTLP, protobuf).`,
-		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			letters := consume.OpenLetters(filepath.Join(a.cfg.StateDir, traceName))
-			if remove != "" {
-				return letters.Remove(remove)
-			}
-			return a.showLetters(letters, asJSON)
-		},
-	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
-	c.Flags().StringVar(&remove, "rm", "", "forget the letter with this id")
-	return c
 }
 
 // withTraces is a program that sends traces beside what it does. Each has its own place in
