@@ -204,12 +204,12 @@ func (s *Store) Check(ctx context.Context) error {
 		return err
 	}
 	other := strings.NewReader("other")
-	for what, put := range map[string]func() error{
-		"object":           func() error { return s.single(ctx, name, other, other.Size(), true) },
-		"multipart upload": func() error { return s.multipart(ctx, name, other, other.Size(), true) },
-	} {
-		if err := put(); err == nil {
-			return fmt.Errorf("%s does not honour If-None-Match for a second %s: two archives could overwrite one another's segments", s, what)
+	for _, put := range []struct {
+		what string
+		do   func(context.Context, string, io.ReaderAt, int64, bool) error
+	}{{"object", s.single}, {"multipart upload", s.multipart}} {
+		if err := put.do(ctx, name, other, other.Size(), true); err == nil {
+			return fmt.Errorf("%s does not honour If-None-Match for a second %s: two archives could overwrite one another's segments", s, put.what)
 		} else if !errors.Is(err, fs.ErrExist) {
 			return err
 		}
