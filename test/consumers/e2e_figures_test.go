@@ -212,7 +212,7 @@ func (c *cast) counted(map[string][]string) {
 	p := startPrometheus(c.t, strings.TrimPrefix(c.metrics.addr, "http://"), "exemplar-storage")
 	var got map[string]float64
 	for end := time.Now().Add(long / 2); !maps.Equal(got, want) && time.Now().Before(end); <-time.After(100 * time.Millisecond) {
-		points, err := p.query(`{__name__=~"cbcast_.*(_total|_count)", job="cbcast-metrics"}`)
+		points, err := p.query(`{__name__=~"cbcast_.*(_total|_count)", job="cbcast"}`)
 		if err != nil {
 			c.t.Fatal(err)
 		}
