@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -86,11 +87,21 @@ func key(labels []string) string {
 	return k.String()
 }
 
-// add counts n units.
+// add counts n units. A count stays at the largest number: what agents say of themselves
+// may be anything, and a counter never falls.
 func (b *book) add(d *def, n int64, labels ...string) {
 	if n > 0 && !b.mute {
-		b.at(d, labels...).n += n
+		s := b.at(d, labels...)
+		s.n = plus(s.n, n)
 	}
+}
+
+// plus adds what is not negative.
+func plus(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
 }
 
 func (b *book) inc(d *def, labels ...string) { b.add(d, 1, labels...) }

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -186,5 +187,26 @@ func TestHostileUsage(t *testing.T) {
 		if c, n := f.c.sum(mCost), f.c.sum(mTokens); c != 0 || n != 0 {
 			t.Errorf("cost %s: counted %d nano dollars and %d tokens", cost, c, n)
 		}
+	}
+}
+
+// However much agents say that they cost, a counter never falls.
+func TestCostsBeyondAnyCount(t *testing.T) {
+	f := feed(t, testOptions())
+	last := int64(0)
+	for n := range 12 {
+		a := claudeRun(fmt.Sprint("r", n))
+		a.started(event.Started{})
+		a.init()
+		a.out("result.success", `{"type":"result","subtype":"success","uuid":"a","num_turns":1,"total_cost_usd":1e9}`)
+		f.play(a.events...)
+		got := f.c.sum(mCost)
+		if got < last {
+			t.Fatalf("after %d runs %d nano dollars, before %d", n+1, got, last)
+		}
+		last = got
+	}
+	if last != math.MaxInt64 {
+		t.Errorf("%d nano dollars, want %d", last, int64(math.MaxInt64))
 	}
 }
