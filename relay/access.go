@@ -132,11 +132,12 @@ const (
 	ScopeAnswer  Scope = "answer"  // answer asks, resume what waits for input
 	// ScopeDelegate lets a program act for people that it knows itself, and name them.
 	ScopeDelegate Scope = "delegate"
-	ScopeAdmin    Scope = "admin" // everything, and what is about the relay itself
+	ScopeMetrics  Scope = "metrics" // see the figures for Prometheus; no run
+	ScopeAdmin    Scope = "admin"   // everything, and what is about the relay itself
 )
 
 // Scopes are all of them.
-var Scopes = []Scope{ScopeRead, ScopeCommand, ScopeAnswer, ScopeDelegate, ScopeAdmin}
+var Scopes = []Scope{ScopeRead, ScopeCommand, ScopeAnswer, ScopeDelegate, ScopeMetrics, ScopeAdmin}
 
 // A caller is who sent a request, as far as a token or the loopback says.
 type caller struct {
@@ -160,8 +161,10 @@ const (
 	actorLoopback = "loopback"
 )
 
+// holds reports whether c has s: admin has each, and whoever does something with runs reads them.
 func (c *caller) holds(s Scope) bool {
-	return slices.Contains(c.scopes, s) || slices.Contains(c.scopes, ScopeAdmin) || s == ScopeRead && len(c.scopes) > 0
+	reads := func(had Scope) bool { return had != ScopeMetrics }
+	return slices.Contains(c.scopes, s) || slices.Contains(c.scopes, ScopeAdmin) || s == ScopeRead && slices.ContainsFunc(c.scopes, reads)
 }
 
 // sees reports whether a run exists for c. To any other it is answered as if there
@@ -197,7 +200,7 @@ func (r *Relay) checkCaller(q *http.Request, scope Scope) (*caller, *apiErr) {
 		return nil, err
 	case c.holds(scope):
 		return c, nil
-	case c.grant == nil && scope == ScopeAdmin && q.URL.Path == metricsPath:
+	case c.grant == nil && scope == ScopeMetrics:
 		return c, nil // whoever reads here may see it
 	case c.grant == nil:
 		return c, unauthorized("this needs the header Authorization: Bearer <token>; the token is in the relay's state directory")

@@ -51,6 +51,9 @@ func TestRights(t *testing.T) {
 	for _, h := range holders {
 		k.add(h.Token)
 	}
+	scraper := []relay.Scope{relay.ScopeMetrics}
+	k.add(relay.Token{Name: "scraper", Scopes: scraper})
+	k.add(relay.Token{Name: "scraper-of-one", Scopes: scraper, Tenants: []string{tenant}})
 	s := r.relay(relay.Config{Closed: true, Tokens: k.json("gone")})
 	type request struct {
 		method, path, body string
@@ -112,6 +115,11 @@ func TestRights(t *testing.T) {
 		}
 		if got := s.get("/metrics", header); got.status != status {
 			t.Errorf("/metrics for %s: %d, want %d", h.Name, got.status, status)
+		}
+	}
+	for name, want := range map[string]int{"scraper": 200, "scraper-of-one": 403} {
+		if got := s.get("/metrics", k.header(name)); got.status != want {
+			t.Errorf("/metrics for %s: %d, want %d", name, got.status, want)
 		}
 	}
 	// A command is as foreign as its run.

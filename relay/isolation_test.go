@@ -212,13 +212,14 @@ func TestScopesOfEveryRoute(t *testing.T) {
 	e := r.edge("run-1")
 	e.emit(exited())
 	e.shipped()
-	const reader, commander, answerer = "cbcast_token-of-a-reader-1234567890", "cbcast_token-of-a-commander-123456", "cbcast_token-of-an-answerer-123456"
+	const reader, commander, answerer, scraper = "cbcast_token-of-a-reader-1234567890", "cbcast_token-of-a-commander-123456", "cbcast_token-of-an-answerer-123456", "cbcast_token-of-a-scraper-12345678"
 	s := r.relay(relay.Config{Closed: true, Tokens: tokensOf(t,
 		grantOf("reader", reader, relay.Token{Scopes: []relay.Scope{relay.ScopeRead}}),
 		grantOf("commander", commander, relay.Token{Scopes: []relay.Scope{relay.ScopeCommand}}),
 		grantOf("answerer", answerer, relay.Token{Scopes: []relay.Scope{relay.ScopeAnswer}}),
+		grantOf("scraper", scraper, relay.Token{Scopes: []relay.Scope{relay.ScopeMetrics}}),
 	)})
-	holds := map[string][]string{"": {"read"}, reader: {"read"}, commander: {"read", "command"}, answerer: {"read", "answer"}}
+	holds := map[string][]string{"": {"read"}, reader: {"read"}, commander: {"read", "command"}, answerer: {"read", "answer"}, scraper: {"metrics"}}
 	for _, o := range theContract().ops {
 		for tok, scopes := range holds {
 			h := map[string]string{}

@@ -274,7 +274,7 @@ func (r *Relay) openStreams() int {
 }
 
 func (r *Relay) metricsRoutes() []route {
-	return []route{{"GET", metricsPath, ScopeAdmin, r.showMetrics, "figures for Prometheus"}}
+	return []route{{"GET", metricsPath, ScopeMetrics, r.showMetrics, "figures for Prometheus"}}
 }
 
 // showMetrics is for whoever may see the whole relay: they count everybody's runs.

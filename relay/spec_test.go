@@ -136,7 +136,7 @@ const own = `{
   },
   "additionalProperties": false,
   "$defs": {
-    "security": {"type": "array", "items": {"type": "object", "additionalProperties": {"type": "array", "items": {"enum": ["read", "command", "answer", "admin"]}}}},
+    "security": {"type": "array", "items": {"type": "object", "additionalProperties": {"type": "array", "items": {"enum": ["read", "command", "answer", "metrics", "admin"]}}}},
     "ref": {"type": "object", "required": ["$ref"], "properties": {"$ref": {"pattern": "^#/components/"}}, "additionalProperties": false},
     "operation": {
       "type": "object",

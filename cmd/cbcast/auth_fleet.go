@@ -18,10 +18,17 @@ import (
 )
 
 // fleetTokens are the tokens that a deployment begins with. Notify acts for the people
-// who press its buttons; admin is for whoever runs it.
-var fleetTokens = []relay.Token{
-	{Name: "notify", Scopes: []relay.Scope{relay.ScopeAnswer, relay.ScopeCommand, relay.ScopeDelegate}},
-	{Name: "admin", Scopes: []relay.Scope{relay.ScopeAdmin}},
+// who press its buttons; admin is for whoever runs it. Prometheus sees figures only; its
+// token has a directory of its own, to be given to its container without other secrets,
+// and is read there under another user.
+var fleetTokens = []struct {
+	file string
+	open bool // other users may read it
+	relay.Token
+}{
+	{filepath.Join("tokens", "notify"), false, relay.Token{Name: "notify", Scopes: []relay.Scope{relay.ScopeAnswer, relay.ScopeCommand, relay.ScopeDelegate}}},
+	{filepath.Join("prometheus", "token"), true, relay.Token{Name: "prometheus", Scopes: []relay.Scope{relay.ScopeMetrics}}},
+	{filepath.Join("tokens", "admin"), false, relay.Token{Name: "admin", Scopes: []relay.Scope{relay.ScopeAdmin}}},
 }
 
 func (o *authOptions) fleet() *cobra.Command {
@@ -34,6 +41,7 @@ func (o *authOptions) fleet() *cobra.Command {
   relay.secret          what relays sign with that stand for one another
   tokens.json           the list of tokens of the relays
   tokens/admin, notify  the tokens themselves
+  prometheus/token      the one with which Prometheus reads the relays' figures; it shows no run
   archive/signing.pem   the key of the archive, and its public key
   archive/wrap.key      what the keys of runs are encrypted with
 
@@ -96,7 +104,13 @@ func fleetSecret(dir string) error {
 // before the token is: after a crash between them there is one entry too many.
 func (a *app) fleetTokens(dir string) error {
 	for _, t := range fleetTokens {
-		name := filepath.Join(dir, "tokens", t.Name)
+		name, mode := filepath.Join(dir, t.file), fs.FileMode(0o600)
+		if t.open {
+			mode = 0o644
+			if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+				return err
+			}
+		}
 		yes, err := missing(name)
 		if err != nil {
 			return err
@@ -104,7 +118,7 @@ func (a *app) fleetTokens(dir string) error {
 		if !yes {
 			continue
 		}
-		token, entry, err := relay.NewToken(t)
+		token, entry, err := relay.NewToken(t.Token)
 		if err != nil {
 			return err
 		}
@@ -115,7 +129,7 @@ func (a *app) fleetTokens(dir string) error {
 		if err := addToken(list, entry); err != nil {
 			return err
 		}
-		if err := durable.WriteFile(name, []byte(token+"\n"), 0o600); err != nil {
+		if err := durable.WriteFile(name, []byte(token+"\n"), mode); err != nil {
 			return fmt.Errorf("write the token of %s: %w", t.Name, err)
 		}
 	}

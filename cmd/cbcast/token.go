@@ -42,7 +42,7 @@ Scopes: read (see runs), command (interrupt, messages …), answer (decide asks)
 		RunE: func(_ *cobra.Command, args []string) error { return a.token(args[0], o, time.Now()) },
 	}
 	f := c.Flags()
-	f.StringSliceVar(&o.scopes, "scope", []string{string(relay.ScopeRead)}, "what it may: read, command, answer, delegate, admin")
+	f.StringSliceVar(&o.scopes, "scope", []string{string(relay.ScopeRead)}, "what it may: read, command, answer, delegate, metrics, admin")
 	f.StringSliceVar(&o.tenants, "tenant", nil, "whose runs it sees; all without")
 	f.StringSliceVar(&o.runs, "run", nil, "which runs it sees: ids, or the beginning of ids and *; all without")
 	f.StringVar(&o.expires, "expires", "", "when it ends: a time from now (720h) or a date (2027-01-31T00:00:00Z); never without")
