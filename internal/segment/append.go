@@ -53,7 +53,7 @@ func (a *Archive) Append(ctx context.Context, r *Record) (Added, error) {
 		if pos.seq == 0 {
 			var err error
 			if pos, err = a.position(ctx, t, r); err != nil {
-				return New, err
+				return New, ofTenant(r.Tenant, err)
 			}
 		}
 		if !pos.before(at) {

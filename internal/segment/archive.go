@@ -40,6 +40,10 @@ type Options struct {
 	Memory  int   // bytes of records held before they are in blocks, all segments together; 32 MiB
 	Open    int   // segments open at a time, one for each tenant and day; 64
 
+	// Aside are tenants of which nothing is taken, and why. What an earlier process left of
+	// them stays as it is.
+	Aside map[string]error
+
 	Log *slog.Logger // nil is none
 }
 
@@ -109,6 +113,7 @@ type Archive struct {
 	coder     coder
 	reader    *Reader // of the index
 	tenants   map[string]*tenant
+	aside     map[string]error   // tenants that nothing is taken of
 	segs      []*open            // not in the chain yet, in the order in which they were begun
 	byTenant  map[string][]*open // the same
 	queue     *list.List         // of buffers with records, oldest first
@@ -159,6 +164,9 @@ func openHook(ctx context.Context, o Options, hook func(string) error) (*Archive
 		return nil, err
 	}
 	a := &Archive{o: o, hook: hook, tenants: map[string]*tenant{}, queue: list.New(), last: map[Log]Place{}}
+	if a.aside = maps.Clone(o.Aside); a.aside == nil {
+		a.aside = map[string]error{}
+	}
 	a.reader = NewReader(ReaderOptions{Store: o.Store, Memory: 8 << 20})
 	if err := mkdirs(o.Dir); err != nil {
 		return nil, fmt.Errorf("open archive: %w", err)
@@ -174,6 +182,10 @@ func openHook(ctx context.Context, o Options, hook func(string) error) (*Archive
 	a.again = true
 	for _, s := range segs {
 		t, err := a.tenant(ctx, s.tenant)
+		if named := (*TenantError)(nil); errors.As(err, &named) && (named.Damaged() || o.Aside[s.tenant] != nil) {
+			a.setAside(s.tenant, named.Err)
+			continue
+		}
 		if err != nil {
 			a.closeFiles()
 			return nil, err
@@ -240,13 +252,16 @@ func (a *Archive) tenant(ctx context.Context, name string) (*tenant, error) {
 	if t := a.tenants[name]; t != nil {
 		return t, nil
 	}
+	if err := a.aside[name]; err != nil {
+		return nil, &TenantError{name, err}
+	}
 	c, err := openChain(a.o.Store, name, a.o.Dir)
 	if err != nil {
-		return nil, err
+		return nil, ofTenant(name, err)
 	}
 	t := &tenant{chain: c, sealed: map[string]Place{}, reached: map[Log]Place{}, found: map[string]*Head{}}
 	if err := a.advance(ctx, t); err != nil {
-		return nil, err
+		return nil, ofTenant(name, err)
 	}
 	if t.foreign {
 		if err := a.drop(t); err != nil {

@@ -180,9 +180,13 @@ func TestRolledBack(t *testing.T) {
 	}
 	r.a.Close()
 	// The next process has it in its files, and finds out at once.
-	if _, err := segment.Open(t.Context(), r.Options); !errors.Is(err, segment.ErrRolledBack) {
+	if err := r.open().Aside()["acme"]; !errors.Is(err, segment.ErrRolledBack) {
 		t.Errorf("got %v", err)
 	}
+	if _, err := r.a.Append(t.Context(), next); !errors.Is(err, segment.ErrRolledBack) {
+		t.Errorf("got %v", err)
+	}
+	r.a.Close()
 	r.Dir = tempDir(t)
 	r.seq, r.run = 1, map[string]uint64{"acme/a": 1}
 	r.open()

@@ -45,7 +45,7 @@ func (a *Archive) Seal(ctx context.Context, age time.Duration) ([]*Head, error) 
 		}
 		if err != nil {
 			failed[s.tenant] = true
-			errs = append(errs, fmt.Errorf("seal segment %x of tenant %q: %w", s.uid[:4], s.tenant, err))
+			errs = append(errs, fmt.Errorf("seal segment %x: %w", s.uid[:4], ofTenant(s.tenant, err)))
 		}
 	}
 	return heads, errors.Join(errs...)
