@@ -19,16 +19,15 @@ import (
 	"github.com/cbcast/cbcast/internal/consume"
 	"github.com/cbcast/cbcast/internal/event"
 	"github.com/cbcast/cbcast/internal/natsd"
-	"github.com/cbcast/cbcast/internal/subject"
 	"github.com/cbcast/cbcast/test/capture"
+	"github.com/cbcast/cbcast/test/testbus"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// long is a safety net: nothing here takes that long.
-const long = 2 * time.Minute
-
 const testPartitions = 2
+
+var streams = bus.Topology{MaxBytes: 256 << 20, Partitions: testPartitions}
 
 type world struct {
 	t   *testing.T
@@ -38,56 +37,19 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	s, err := natsd.Start(natsd.Options{Dir: filepath.Join(t.TempDir(), "js"), DontListen: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Shutdown(context.Background()) })
-	w := &world{t: t, srv: s}
-	w.b = w.connect()
-	if _, err := w.b.Ensure(t.Context(), bus.Topology{MaxBytes: 256 << 20, Partitions: testPartitions}); err != nil {
-		t.Fatal(err)
-	}
+	w := &world{t: t}
+	w.srv, w.b = testbus.Start(t, streams)
 	return w
 }
 
 func (w *world) connect() *bus.Bus {
 	w.t.Helper()
-	b, err := bus.Connect(w.t.Context(), bus.Config{InProcess: w.srv}, nil)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(b.Close)
-	return b
+	return testbus.Connect(w.t, bus.Config{InProcess: w.srv}, streams)
 }
 
-// events is a source for a publisher.
-type events []*event.Event
-
-func (s events) Event(n uint64) (*event.Event, bool, error) {
-	if n > uint64(len(s)) {
-		return nil, false, nil
-	}
-	return s[n-1], true, nil
-}
-
-func (s events) Wait(_ context.Context, n uint64) error {
-	if n > uint64(len(s)) {
-		return bus.ErrDone
-	}
-	return nil
-}
-func (events) Acked(uint64) {}
-
-func (w *world) publish(list events) {
+func (w *world) publish(list testbus.Events) {
 	w.t.Helper()
-	e := list[0]
-	p := &bus.Publisher{Bus: w.b, Ref: bus.Ref{Tenant: e.Tenant, Run: e.Run, Partition: subject.Partition(e.Run, testPartitions)}, Source: list}
-	ctx, cancel := context.WithTimeout(w.t.Context(), long)
-	defer cancel()
-	if err := p.Run(ctx); err != nil {
-		w.t.Error(err)
-	}
+	testbus.Publish(w.t, w.b, testPartitions, list)
 }
 
 // fill publishes recordings, several at a time, and facts of a relay.
@@ -178,7 +140,7 @@ func (w *world) caughtUp(m *Metrics) {
 		if ok {
 			return
 		}
-		if time.Since(begin) > long {
+		if time.Since(begin) > testbus.Long {
 			w.t.Fatalf("not caught up: %+v", m.consumer.Status())
 		}
 	}
@@ -345,7 +307,7 @@ func families(t *testing.T, m *Metrics) map[string]bool {
 func (w *world) await(what string, ok func() bool) {
 	w.t.Helper()
 	for begin := time.Now(); !ok(); <-time.After(5 * time.Millisecond) {
-		if time.Since(begin) > long {
+		if time.Since(begin) > testbus.Long {
 			w.t.Fatalf("waited too long for %s", what)
 		}
 	}

@@ -22,8 +22,8 @@ import (
 
 	"github.com/cbcast/cbcast/consumers/metrics/trace"
 	"github.com/cbcast/cbcast/internal/bus"
-	"github.com/cbcast/cbcast/internal/natsd"
 	"github.com/cbcast/cbcast/test/capture"
+	"github.com/cbcast/cbcast/test/testbus"
 )
 
 // A backend is what a collector passes spans on to.
@@ -150,19 +150,7 @@ func (c *collector) kill() {
 func TestCollector(t *testing.T) {
 	back := newBackend(t)
 	c := newCollector(t, back.URL)
-	srv, err := natsd.Start(natsd.Options{Dir: filepath.Join(t.TempDir(), "js"), DontListen: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = srv.Shutdown(context.Background()) })
-	b, err := bus.Connect(t.Context(), bus.Config{InProcess: srv}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(b.Close)
-	if _, err := b.Ensure(t.Context(), bus.Topology{MaxBytes: 256 << 20}); err != nil {
-		t.Fatal(err)
-	}
+	_, b := testbus.Start(t, testbus.Streams)
 	to, sample, err := trace.FromEnv(map[string]string{
 		"OTEL_EXPORTER_OTLP_ENDPOINT": "http://" + c.addr, "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip", "OTEL_SERVICE_NAME": "cbcast-test",
 	}, "", "test")
@@ -229,7 +217,7 @@ func playTraced(t *testing.T, b *bus.Bus, name string, n int, want map[string]tr
 		t.Fatal(err)
 	}
 	run := fmt.Sprintf("01a22b5c-84b8-7e83-bbee-%012d", n)
-	list := events(capture.Events(rec, "acme", run))
+	list := capture.Events(rec, "acme", run)
 	list[0].TraceParent = fmt.Sprintf("00-%032x-%x-01", n, ciSpan)
 	maker := trace.NewBuilder(run, trace.BuilderOptions{})
 	for _, e := range list {
@@ -237,12 +225,7 @@ func playTraced(t *testing.T, b *bus.Bus, name string, n int, want map[string]tr
 			want[string(s.Context.Trace[:])+string(s.ID[:])] = s
 		}
 	}
-	p := &bus.Publisher{Bus: b, Ref: bus.Ref{Tenant: "acme", Run: run}, Source: list}
-	ctx, cancel := context.WithTimeout(t.Context(), long)
-	defer cancel()
-	if err := p.Run(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testbus.Publish(t, b, 0, list)
 }
 
 // compare holds what came out of the collector against what was meant.

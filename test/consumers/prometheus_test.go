@@ -18,10 +18,9 @@ import (
 
 	"github.com/cbcast/cbcast/consumers/metrics"
 	"github.com/cbcast/cbcast/internal/bus"
-	"github.com/cbcast/cbcast/internal/event"
 	"github.com/cbcast/cbcast/internal/health"
-	"github.com/cbcast/cbcast/internal/natsd"
 	"github.com/cbcast/cbcast/test/capture"
+	"github.com/cbcast/cbcast/test/testbus"
 )
 
 // long is a safety net: nothing here takes that long.
@@ -49,24 +48,6 @@ func TestPromtoolRules(t *testing.T) {
 	}
 }
 
-// events is a source for a publisher.
-type events []*event.Event
-
-func (s events) Event(n uint64) (*event.Event, bool, error) {
-	if n > uint64(len(s)) {
-		return nil, false, nil
-	}
-	return s[n-1], true, nil
-}
-
-func (s events) Wait(_ context.Context, n uint64) error {
-	if n > uint64(len(s)) {
-		return bus.ErrDone
-	}
-	return nil
-}
-func (events) Acked(uint64) {}
-
 // counted is a bus whose runs metrics counts, and where it shows them.
 type counted struct {
 	t    *testing.T
@@ -77,19 +58,7 @@ type counted struct {
 
 func newCounted(t *testing.T) *counted {
 	t.Helper()
-	srv, err := natsd.Start(natsd.Options{Dir: filepath.Join(t.TempDir(), "js"), DontListen: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = srv.Shutdown(context.Background()) })
-	b, err := bus.Connect(t.Context(), bus.Config{InProcess: srv}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(b.Close)
-	if _, err := b.Ensure(t.Context(), bus.Topology{MaxBytes: 256 << 20}); err != nil {
-		t.Fatal(err)
-	}
+	_, b := testbus.Start(t, testbus.Streams)
 	m, err := metrics.New(metrics.Options{Dir: t.TempDir(), Bus: b, Version: "test", Revision: "test"})
 	if err != nil {
 		t.Fatal(err)
@@ -125,16 +94,10 @@ func (c *counted) play(from, step int) {
 			c.t.Fatal(err)
 		}
 		run := fmt.Sprintf("01a22b5c-84b8-7e83-bbee-%012d", c.n)
-		list := events(capture.Events(rec, "acme", run))
+		list := capture.Events(rec, "acme", run)
 		list[0].TraceParent = fmt.Sprintf("00-%032x-%016x-01", c.n+1, c.n+1)
 		c.n++
-		p := &bus.Publisher{Bus: c.b, Ref: bus.Ref{Tenant: "acme", Run: run}, Source: list}
-		ctx, cancel := context.WithTimeout(c.t.Context(), long)
-		err = p.Run(ctx)
-		cancel()
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		testbus.Publish(c.t, c.b, 0, list)
 	}
 }
 

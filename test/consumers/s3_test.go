@@ -23,9 +23,9 @@ import (
 	"github.com/cbcast/cbcast/consumers/archive"
 	"github.com/cbcast/cbcast/internal/bus"
 	"github.com/cbcast/cbcast/internal/event"
-	"github.com/cbcast/cbcast/internal/natsd"
 	"github.com/cbcast/cbcast/internal/segment"
 	"github.com/cbcast/cbcast/internal/segment/s3"
+	"github.com/cbcast/cbcast/test/testbus"
 )
 
 const (
@@ -228,19 +228,7 @@ func (l lines) Acked(uint64) {}
 // lost or twice, heads in a second bucket; a tail that is cut shows against those.
 func TestArchiveInS3(t *testing.T) {
 	g := startGateway(t, "bucket", "heads")
-	server, err := natsd.Start(natsd.Options{Dir: filepath.Join(t.TempDir(), "js"), DontListen: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = server.Shutdown(context.Background()) }()
-	b, err := bus.Connect(t.Context(), bus.Config{InProcess: server}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
-	if _, err := b.Ensure(t.Context(), bus.Topology{MaxBytes: 256 << 20}); err != nil {
-		t.Fatal(err)
-	}
+	_, b := testbus.Start(t, testbus.Streams)
 	var log bytes.Buffer
 	var logMu sync.Mutex
 	cfg := archive.Config{

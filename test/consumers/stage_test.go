@@ -3,7 +3,6 @@ package consumers
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -23,6 +22,7 @@ import (
 	"github.com/cbcast/cbcast/internal/natsd"
 	"github.com/cbcast/cbcast/test/capture"
 	"github.com/cbcast/cbcast/test/program"
+	"github.com/cbcast/cbcast/test/testbus"
 )
 
 // A stage is a server and the programs around it.
@@ -39,19 +39,8 @@ type stage struct {
 func newStage(t *testing.T) *stage {
 	t.Helper()
 	s := &stage{t: t, dir: t.TempDir()}
-	srv, err := natsd.Start(natsd.Options{Dir: filepath.Join(s.dir, "js"), MaxStore: 1 << 30})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = srv.Shutdown(context.Background()) })
-	s.url = srv.ClientURL()
-	if s.bus, err = bus.Connect(t.Context(), bus.Config{URL: s.url}, nil); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.bus.Close)
-	if _, err := s.bus.Ensure(t.Context(), bus.Topology{MaxBytes: 256 << 20}); err != nil {
-		t.Fatal(err)
-	}
+	s.url = testbus.Serve(t, natsd.Options{MaxStore: 2 << 30}).ClientURL()
+	s.bus = testbus.Connect(t, bus.Config{URL: s.url}, testbus.Streams)
 	nc, err := nats.Connect(s.url)
 	if err != nil {
 		t.Fatal(err)

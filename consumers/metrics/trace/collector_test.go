@@ -23,7 +23,7 @@ import (
 
 	"github.com/cbcast/cbcast/internal/bus"
 	"github.com/cbcast/cbcast/internal/event"
-	"github.com/cbcast/cbcast/internal/natsd"
+	"github.com/cbcast/cbcast/test/testbus"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -161,30 +161,6 @@ func want(runs map[string][]*event.Event) map[string]int {
 	return m
 }
 
-// serve starts a bus.
-func serve(tb testing.TB) (*natsd.Server, *bus.Bus) {
-	tb.Helper()
-	s, err := natsd.Start(natsd.Options{Dir: filepath.Join(tb.TempDir(), "js"), DontListen: true})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = s.Shutdown(context.Background()) })
-	return s, connect(tb, s)
-}
-
-func connect(tb testing.TB, s *natsd.Server) *bus.Bus {
-	tb.Helper()
-	b, err := bus.Connect(tb.Context(), bus.Config{InProcess: s}, testLog(tb))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(b.Close)
-	if _, err := b.Ensure(tb.Context(), bus.Topology{MaxBytes: 512 << 20}); err != nil {
-		tb.Fatal(err)
-	}
-	return b
-}
-
 // testLog prints when the tests run with TRACE_TEST_LOG set.
 func testLog(tb testing.TB) *slog.Logger {
 	if os.Getenv("TRACE_TEST_LOG") == "" {
@@ -193,36 +169,10 @@ func testLog(tb testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// feed is a Source of events: the first n may go out.
-type feed struct {
-	events []*event.Event
-	n      int
-}
-
-func (f feed) Event(n uint64) (*event.Event, bool, error) {
-	if n > uint64(f.n) {
-		return nil, false, nil
-	}
-	return f.events[n-1], true, nil
-}
-
-func (f feed) Wait(_ context.Context, n uint64) error {
-	if n > uint64(f.n) {
-		return bus.ErrDone
-	}
-	return nil
-}
-func (feed) Acked(uint64) {}
-
 // publish puts the first n events of a run on the bus.
 func publish(tb testing.TB, b *bus.Bus, events []*event.Event, n int) {
 	tb.Helper()
-	p := &bus.Publisher{Bus: b, Ref: bus.Ref{Tenant: "acme", Run: events[0].Run}, Source: feed{events, n}}
-	ctx, cancel := context.WithTimeout(tb.Context(), long)
-	defer cancel()
-	if err := p.Run(ctx); err != nil {
-		tb.Fatal(err)
-	}
+	testbus.Publish(tb, b, 0, events[:n])
 }
 
 // runsOf are some recordings as runs of their own.

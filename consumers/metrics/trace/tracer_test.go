@@ -16,13 +16,14 @@ import (
 
 	"github.com/cbcast/cbcast/internal/consume"
 	"github.com/cbcast/cbcast/internal/event"
+	"github.com/cbcast/cbcast/test/testbus"
 )
 
 // Every run on the bus gets to the collector, each span once; with room for one run only
 // as well, where each event of another run has its run read again.
 func TestRuns(t *testing.T) {
 	for _, room := range []int{0, 1} {
-		_, b := serve(t)
+		_, b := testbus.Start(t, testbus.Streams)
 		f := newFake(t)
 		runs := runsOf(t, some...)
 		for n := 1; ; n += 7 { // interleaved
@@ -60,7 +61,7 @@ func TestRuns(t *testing.T) {
 // What a tracer has sent and not acknowledged is sent again by the next one, with the
 // same ids and the same content. What was acknowledged is not.
 func TestRestart(t *testing.T) {
-	_, b := serve(t)
+	_, b := testbus.Start(t, testbus.Streams)
 	f := newFake(t)
 	runs := runsOf(t, some...)
 	cut := func(events []*event.Event) int { return len(events) / 2 }
@@ -135,7 +136,7 @@ func TestCollectorAway(t *testing.T) {
 		"no leave": refuse(401), "moved": refuse(307, "Location", "http://127.0.0.1:1/"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, b := serve(t)
+			_, b := testbus.Start(t, testbus.Streams)
 			f := newFake(t)
 			f.say(answer)
 			runs := runsOf(t, some[:2]...)
@@ -164,7 +165,7 @@ func TestCollectorAway(t *testing.T) {
 
 // A span that the collector refuses for good is a dead letter, and all others get there.
 func TestRefused(t *testing.T) {
-	_, b := serve(t)
+	_, b := testbus.Start(t, testbus.Streams)
 	f := newFake(t)
 	f.say(func(w http.ResponseWriter, spans []*tracepb.Span) bool {
 		if slices.ContainsFunc(spans, func(s *tracepb.Span) bool { return s.Name == "execute_tool Agent" }) {
@@ -207,7 +208,7 @@ func TestRefused(t *testing.T) {
 // Lost runs are sent off when they are not waited for any more, and not before; once, also
 // after a restart. One that came back is not sent off as lost.
 func TestLostRuns(t *testing.T) {
-	_, b := serve(t)
+	_, b := testbus.Start(t, testbus.Streams)
 	f := newFake(t)
 	runs := runsOf(t, some[:3]...)
 	names := sortedKeys(runs)
@@ -279,7 +280,7 @@ func waitFor(t *testing.T, tr *Tracer, ok func(consume.Status) bool) {
 
 // Two tracers: one waits, and takes over what the other has not done.
 func TestStandby(t *testing.T) {
-	_, b := serve(t)
+	_, b := testbus.Start(t, testbus.Streams)
 	f := newFake(t)
 	runs := runsOf(t, some...)
 	o := options(t, b, f)
@@ -324,7 +325,7 @@ func fact(t *testing.T, b interface {
 
 // A directory that another one holds is an error, and so are options that cannot work.
 func TestOptions(t *testing.T) {
-	_, b := serve(t)
+	_, b := testbus.Start(t, testbus.Streams)
 	f := newFake(t)
 	o := options(t, b, f)
 	tr, stop := startTracer(t, o)
