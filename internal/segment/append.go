@@ -241,7 +241,10 @@ func (a *Archive) position(ctx context.Context, t *tenant, r *Record) (position,
 	if err != nil {
 		return position{}, err
 	}
-	entries, err := a.reader.find(ctx, v, r.Run)
+	entries, unread, err := a.reader.find(ctx, v, r.Run)
+	if err == nil && len(unread) > 0 { // it might go on from there
+		err = unread[0]
+	}
 	if err != nil {
 		return position{}, fmt.Errorf("find run %s: %w", r.Run, err)
 	}

@@ -269,7 +269,7 @@ func (a *Archive) tenant(ctx context.Context, name string) (*tenant, error) {
 		}
 		t.foreign = false
 	}
-	if err := a.dropCovered(t); err != nil {
+	if err := a.dropCovered(ctx, t); err != nil {
 		return nil, err
 	}
 	maps.Copy(t.sealed, t.through)
@@ -320,7 +320,7 @@ func (a *Archive) drop(t *tenant) error {
 }
 
 // dropCovered forgets the segments of which the chain has everything: a crash came behind the head.
-func (a *Archive) dropCovered(t *tenant) error {
+func (a *Archive) dropCovered(ctx context.Context, t *tenant) error {
 	var kept []*open
 	var errs []error
 	for _, s := range a.segs {
@@ -328,7 +328,12 @@ func (a *Archive) dropCovered(t *tenant) error {
 		for log, p := range s.upTo {
 			covered = covered && t.through[log.String()].has(p.Seq, p.Time)
 		}
-		if !covered {
+		var err error
+		if h := t.found[hex.EncodeToString(s.uid[:])]; covered && h != nil {
+			err = a.keepPage(ctx, t, s, h)
+			errs = append(errs, err)
+		}
+		if !covered || err != nil {
 			kept = append(kept, s)
 			continue
 		}
@@ -350,20 +355,25 @@ func (a *Archive) current(ctx context.Context, name string) (*tenant, error) {
 	return t, a.advance(ctx, t)
 }
 
-// state adds a statement to a tenant's chain.
-func (a *Archive) state(ctx context.Context, t *tenant, s *Statement) (*Head, error) {
-	for _, text := range []string{s.By, s.Why, s.Run, s.Hold} {
-		if !utf8.ValidString(text) {
-			return nil, fmt.Errorf("%w: %q is not UTF-8", ErrText, text)
-		}
-	}
+// state adds a statement to a tenant's chain. say makes it, of what the chain says then: it is
+// called again where somebody else was faster. Where it makes none, nothing is added.
+func (a *Archive) state(ctx context.Context, t *tenant, say func() (*Statement, error)) (*Head, error) {
 	key, err := a.key(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for {
+		s, err := say()
+		if err != nil || s == nil {
+			return nil, err
+		}
+		for _, text := range []string{s.By, s.Why, s.Run, s.Hold} {
+			if !utf8.ValidString(text) {
+				return nil, fmt.Errorf("%w: %q is not UTF-8", ErrText, text)
+			}
+		}
 		h := &Head{Statement: s}
-		err := t.add(ctx, h, key)
+		err = t.add(ctx, h, key)
 		if err == nil {
 			a.indexes(ctx, t)
 			return h, t.remember()

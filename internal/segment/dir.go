@@ -55,20 +55,42 @@ func (d *Dir) prepare() error {
 	if err := mkdirs(at); err != nil {
 		return err
 	}
-	entries, err := os.ReadDir(at)
-	if err != nil {
+	if err := sweepTemp(at, time.Now().Add(-staleTemp)); err != nil {
 		return err
-	}
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > staleTemp {
-			os.Remove(filepath.Join(at, e.Name())) // it is tried again the next time
-		}
 	}
 	d.ready = true
 	return nil
 }
 
 const tempDir = ".tmp"
+
+// sweepTemp removes the files of a directory that were written last before a time.
+func sweepTemp(at string, before time.Time) error {
+	entries, err := os.ReadDir(at)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || !info.ModTime().Before(before) {
+			continue // it is there no more, or being written
+		}
+		if err := os.Remove(filepath.Join(at, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Sweep implements [Sweeper]: it removes what is being written since before a time. A write that
+// is still going on then fails.
+func (d *Dir) Sweep(_ context.Context, before time.Time) error {
+	if err := sweepTemp(filepath.Join(d.root, tempDir), before); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("sweep %s: %w", tempDir, cause(err))
+	}
+	return nil
+}
 
 // mkdirs is os.MkdirAll whose directories survive a power loss.
 func mkdirs(path string) error {
@@ -293,7 +315,7 @@ func (d *Dir) list(ctx context.Context, at, prefix string, yield func(Info, erro
 			yield(Info{}, fmt.Errorf("list %s: %w", prefix, cause(err)))
 			return false
 		}
-		if !yield(Info{key, info.Size()}, nil) {
+		if !yield(Info{key, info.Size(), info.ModTime()}, nil) {
 			return false
 		}
 	}
@@ -307,4 +329,7 @@ func sortName(e fs.DirEntry) string {
 	return e.Name()
 }
 
-var _ Store = (*Dir)(nil)
+var (
+	_ Store   = (*Dir)(nil)
+	_ Sweeper = (*Dir)(nil)
+)

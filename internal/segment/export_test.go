@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"errors"
+	"time"
 )
 
 // Names of objects, and doors into what is not exported, for tests.
@@ -30,6 +31,13 @@ func (a *Archive) Forget(tenant string) {
 	clear(t.sealed)
 	t.known = positions{}
 	a.reader = NewReader(ReaderOptions{Store: &nothing{a.o.Store}})
+}
+
+// AgePages makes an archive not know any more when it stored pages of keys.
+func (a *Archive) AgePages() {
+	for _, s := range a.segs {
+		s.paged = time.Time{}
+	}
 }
 
 // Tear leaves the open segments as a write that failed in the middle does.

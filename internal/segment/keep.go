@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/cbcast/cbcast/internal/subject"
 )
 
 // ErrTooMany is wrapped by Retain when there was more to delete than one statement may
@@ -17,8 +14,10 @@ import (
 var ErrTooMany = errors.New("more segments than one statement may name")
 
 // Erase destroys the keys of a run: the fact gets into the chain first, then the keys
-// go. It returns ErrHeld under a hold. Records of the run that come later are kept
-// erased. A second call finishes what a first one could not, and returns its head.
+// go, also in pages that no head names. It returns ErrHeld under a
+// hold. Records of the run that come later are kept erased. A second call finishes what a first
+// one could not, and returns its head. Of several calls at once, in any number of processes,
+// the chain says which was first.
 //
 // What stays readable: that there was a run with this id of this tenant, when its messages
 // were stored, how many and how long they were, and the statement. Who has an older copy of the
@@ -26,37 +25,99 @@ var ErrTooMany = errors.New("more segments than one statement may name")
 func (a *Archive) Erase(ctx context.Context, tenant, run, by, why string) (*Head, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	head, err := a.eraseRun(ctx, tenant, run, by, why)
+	if err != nil {
+		return head, fmt.Errorf("erase run %s: %w", run, err)
+	}
+	return head, nil
+}
+
+func (a *Archive) eraseRun(ctx context.Context, tenant, run, by, why string) (*Head, error) {
 	t, err := a.current(ctx, tenant)
 	if err != nil {
-		return nil, fmt.Errorf("erase run %s: %w", run, err)
+		return nil, err
 	}
-	if h := t.held(run); h != nil {
-		return nil, fmt.Errorf("erase run %s: %w %q", run, ErrHeld, h.Hold)
-	}
-	var head *Head
-	if n := t.erased[run]; n != 0 {
-		head, err = readHead(ctx, a.o.Store, tenant, n)
-	} else {
-		head, err = a.state(ctx, t, &Statement{Kind: Erased, Run: run, By: by, Why: why})
+	head, err := a.state(ctx, t, func() (*Statement, error) {
+		if h := t.held(run); h != nil {
+			return nil, fmt.Errorf("%w %q", ErrHeld, h.Hold)
+		}
+		if t.erased[run] != 0 {
+			return nil, nil //nolint:nilnil // it is said already
+		}
+		return &Statement{Kind: Erased, Run: run, By: by, Why: why}, nil
+	})
+	if err == nil && head == nil {
+		head, err = readHead(ctx, a.o.Store, tenant, t.erased[run])
 	}
 	if err != nil {
-		return nil, fmt.Errorf("erase run %s: %w", run, err)
+		return nil, err
 	}
 	v, err := a.reader.view(ctx, tenant)
 	if err != nil {
-		return head, fmt.Errorf("erase run %s: %w", run, err)
+		return head, err
 	}
-	entries, err := a.reader.find(ctx, v, run)
+	entries, unread, err := a.reader.find(ctx, v, run)
 	if err != nil {
-		return head, fmt.Errorf("erase run %s: %w", run, err)
+		return head, err
 	}
+	var errs []error
+	here := map[string]bool{}
 	for i := range entries {
-		s := v.segment(entries[i].number)
-		if _, err := erase(ctx, a.o.Keys, tenant, s.UID, run, a.o.Wrap); err != nil {
-			return head, err
+		here[v.segment(entries[i].number).UID] = true
+	}
+	for _, d := range unread { // the run may be in what cannot be read
+		here[v.segment(d.Number).UID] = true
+	}
+	for uid := range here {
+		errs = append(errs, a.erasePage(ctx, t, uid)) // the others are looked at, too
+	}
+	return head, errors.Join(append(errs, a.eraseUnnamed(ctx, t, v))...)
+}
+
+// eraseUnnamed destroys the keys of erased runs in pages of segments that no head names, and
+// what is left of pages that were being written: a crash came before the head, and the records
+// were sealed anew.
+func (a *Archive) eraseUnnamed(ctx context.Context, t *tenant, v *view) error {
+	named := v.uids()
+	var errs []error
+	for info, err := range a.o.Keys.List(ctx, pagePrefix(t.tenant)) {
+		if err != nil {
+			return err
+		}
+		if uid, ok := pageUID(t.tenant, info.Key); ok && named[uid] == 0 {
+			errs = append(errs, a.erasePage(ctx, t, uid)) // the others are looked at, too
 		}
 	}
-	return head, a.eraseUnnamed(ctx, v, tenant, run)
+	if d, ok := a.o.Keys.(*Dir); ok {
+		errs = append(errs, d.Sweep(ctx, time.Now().Add(-eraseTemp)))
+	}
+	return errors.Join(errs...)
+}
+
+// eraseTemp is the age from which Erase removes what is being written to a directory of keys: a
+// writer that is slower tries again.
+const eraseTemp = time.Minute
+
+// erasePage destroys the keys of all erased runs in the page of one segment. Another process
+// may be writing the page at the same time, with the keys of other runs gone: so what was
+// written is looked at again, with what the chain says then.
+func (a *Archive) erasePage(ctx context.Context, t *tenant, uid string) error {
+	for {
+		changed, err := eraseKeys(ctx, a.o.Keys, t.tenant, uid, t.erased, a.o.Wrap)
+		if err != nil || !changed {
+			return err
+		}
+		if err := a.advance(ctx, t); err != nil {
+			return err
+		}
+		v, err := a.reader.view(ctx, t.tenant)
+		if err != nil {
+			return err
+		}
+		if v.goneUID(uid) { // its page was deleted, and is here again
+			return a.o.Keys.Delete(ctx, pageKey(t.tenant, uid))
+		}
+	}
 }
 
 // IsErased reports whether the part of a tenant's chain that this process has seen says that a
@@ -66,29 +127,6 @@ func (a *Archive) IsErased(tenant, run string) bool {
 	defer a.mu.Unlock()
 	t := a.tenants[tenant]
 	return t != nil && t.erased[run] != 0
-}
-
-// eraseUnnamed destroys the keys of a run in pages of segments that no head names: a crash
-// came before the head, and the records were sealed anew.
-func (a *Archive) eraseUnnamed(ctx context.Context, v *view, tenant, run string) error {
-	named := map[string]bool{}
-	for _, n := range v.numbers() {
-		named[v.segment(n).UID] = true
-	}
-	var errs []error
-	for info, err := range a.o.Keys.List(ctx, "keys/"+subject.Token(tenant)+"/") {
-		if err != nil {
-			return fmt.Errorf("erase run %s: %w", run, err)
-		}
-		uid, ok := strings.CutSuffix(path.Base(info.Key), keysSuffix)
-		if !ok || len(uid) != 32 || named[uid] || info.Key != pageKey(tenant, uid) {
-			continue
-		}
-		if _, err := erase(ctx, a.o.Keys, tenant, uid, run, a.o.Wrap); err != nil {
-			errs = append(errs, err) // the others are looked at, too
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // Retain deletes a tenant's segments whose last record was stored before a time,
@@ -101,49 +139,55 @@ func (a *Archive) Retain(ctx context.Context, tenant string, before time.Time, b
 	if err != nil {
 		return nil, fmt.Errorf("retain: %w", err)
 	}
-	if h := t.held(""); h != nil && h.Run == "" {
-		return nil, fmt.Errorf("retain tenant %q: %w %q", tenant, ErrHeld, h.Hold)
-	}
-	v, err := a.reader.view(ctx, tenant)
-	if err != nil {
-		return nil, fmt.Errorf("retain: %w", err)
-	}
-	held, err := a.heldSegments(ctx, t, v)
-	if err != nil {
-		return nil, fmt.Errorf("retain: %w", err)
-	}
-	var gone []uint64
-	for _, n := range v.numbers() {
-		s := v.segment(n)
-		switch {
-		case v.goneHead(n) != 0:
-			if err := a.delete(ctx, tenant, s); err != nil { // what a crash left
-				return nil, err
-			}
-		case s.Last.Before(before) && !held[n] && len(gone) < maxSegments:
-			gone = append(gone, n)
+	var v *view
+	var left []uint64
+	head, err := a.state(ctx, t, func() (st *Statement, err error) {
+		if h := t.held(""); h != nil && h.Run == "" {
+			return nil, fmt.Errorf("tenant %q: %w %q", tenant, ErrHeld, h.Hold)
 		}
-	}
-	if len(gone) == 0 {
-		return nil, nil //nolint:nilnil // there was nothing to state
-	}
-	st := &Statement{Kind: Retained, By: by, Why: why, Segments: gone}
-	if err := a.ends(ctx, v, st); err != nil {
-		return nil, fmt.Errorf("retain: %w", err)
-	}
-	head, err := a.state(ctx, t, st)
+		if v, err = a.reader.view(ctx, tenant); err != nil {
+			return nil, err
+		}
+		st = &Statement{Kind: Retained, By: by, Why: why}
+		if st.Segments, left, err = a.over(ctx, t, v, before); err != nil || len(st.Segments) == 0 {
+			return nil, err
+		}
+		return st, a.ends(ctx, v, st)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("retain: %w", err)
+	}
+	gone := left // what a crash left
+	if head != nil {
+		gone = append(gone, head.Statement.Segments...)
 	}
 	for _, n := range gone {
 		if err := a.delete(ctx, tenant, v.segment(n)); err != nil {
 			return head, fmt.Errorf("retain segment %d: %w", n, err)
 		}
 	}
-	if len(gone) == maxSegments {
+	if head != nil && len(head.Statement.Segments) == maxSegments {
 		return head, ErrTooMany
 	}
 	return head, nil
+}
+
+// over lists the segments whose time is over and that are not held, up to as many as a statement
+// may name, and those that are said to be deleted.
+func (a *Archive) over(ctx context.Context, t *tenant, v *view, before time.Time) (over, gone []uint64, err error) {
+	held, err := a.heldSegments(ctx, t, v)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, n := range v.numbers() {
+		switch {
+		case v.goneHead(n) != 0:
+			gone = append(gone, n)
+		case v.segment(n).Last.Before(before) && !held[n] && len(over) < maxSegments:
+			over = append(over, n)
+		}
+	}
+	return over, gone, nil
 }
 
 // ends notes where the runs were that go on in segments that stay: what is missing of them
@@ -161,7 +205,8 @@ func (a *Archive) ends(ctx context.Context, v *view, st *Statement) error {
 		}
 		st.Ends = append(st.Ends, end)
 	}
-	for e, err := range a.reader.merged(ctx, v) {
+	var unread []*DamagedError // what cannot be read is not known to go on
+	for e, err := range a.reader.merged(ctx, v, &unread) {
 		if err != nil {
 			return err
 		}
@@ -191,12 +236,15 @@ func (a *Archive) delete(ctx context.Context, tenant string, s *Sealed) error {
 func (a *Archive) heldSegments(ctx context.Context, t *tenant, v *view) (map[uint64]bool, error) {
 	held := map[uint64]bool{}
 	for _, s := range t.holds {
-		entries, err := a.reader.find(ctx, v, s.Run)
+		entries, unread, err := a.reader.find(ctx, v, s.Run)
 		if err != nil {
 			return nil, err
 		}
 		for i := range entries {
 			held[entries[i].number] = true
+		}
+		for _, d := range unread { // the run may be in what cannot be read
+			held[d.Number] = true
 		}
 	}
 	return held, nil
@@ -207,18 +255,22 @@ func (a *Archive) heldSegments(ctx context.Context, t *tenant, v *view) (map[uin
 func (a *Archive) Hold(ctx context.Context, tenant, run, id, by, why string) (*Head, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	t, err := a.current(ctx, tenant)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("hold: %w", err)
-	case id == "":
+	if id == "" {
 		return nil, errors.New("hold: it needs a name")
-	case t.holds[id] != nil:
-		return nil, fmt.Errorf("hold %q: there is one of this name", id)
-	case run != "" && t.erased[run] != 0:
-		return nil, fmt.Errorf("hold run %s: it was erased", run)
 	}
-	return a.state(ctx, t, &Statement{Kind: Held, Run: run, Hold: id, By: by, Why: why})
+	t, err := a.current(ctx, tenant)
+	if err != nil {
+		return nil, fmt.Errorf("hold: %w", err)
+	}
+	return a.state(ctx, t, func() (*Statement, error) {
+		switch {
+		case t.holds[id] != nil:
+			return nil, fmt.Errorf("hold %q: there is one of this name", id)
+		case run != "" && t.erased[run] != 0:
+			return nil, fmt.Errorf("hold run %s: it was erased", run)
+		}
+		return &Statement{Kind: Held, Run: run, Hold: id, By: by, Why: why}, nil
+	})
 }
 
 // Release ends a hold.
@@ -229,10 +281,12 @@ func (a *Archive) Release(ctx context.Context, tenant, id, by, why string) (*Hea
 	if err != nil {
 		return nil, fmt.Errorf("release: %w", err)
 	}
-	if t.holds[id] == nil {
-		return nil, fmt.Errorf("release hold %q: %w", id, ErrNotFound)
-	}
-	return a.state(ctx, t, &Statement{Kind: Released, Hold: id, By: by, Why: why})
+	return a.state(ctx, t, func() (*Statement, error) {
+		if t.holds[id] == nil {
+			return nil, fmt.Errorf("release hold %q: %w", id, ErrNotFound)
+		}
+		return &Statement{Kind: Released, Hold: id, By: by, Why: why}, nil
+	})
 }
 
 // Holds lists a tenant's holds by their names.
@@ -260,5 +314,7 @@ func (a *Archive) Missing(ctx context.Context, tenant, run string, first, last u
 	if err != nil {
 		return nil, err
 	}
-	return a.state(ctx, t, &Statement{Kind: Missing, Run: run, FirstSeq: first, LastSeq: last, By: by, Why: why})
+	return a.state(ctx, t, func() (*Statement, error) {
+		return &Statement{Kind: Missing, Run: run, FirstSeq: first, LastSeq: last, By: by, Why: why}, nil
+	})
 }

@@ -175,9 +175,9 @@ func loadPage(ctx context.Context, st Store, tenant, uid string, wrap []byte) (*
 	return p, nil
 }
 
-// erase overwrites the keys of a run in the page of one segment. It reports whether
-// there was one. A page that is gone is no error: so are its keys.
-func erase(ctx context.Context, st Store, tenant, uid, run string, wrap []byte) (bool, error) {
+// eraseKeys overwrites the keys of erased runs in the page of one segment. It reports whether
+// there were any. A page that is gone is no error: so are its keys.
+func eraseKeys(ctx context.Context, st Store, tenant, uid string, erased map[string]uint64, wrap []byte) (bool, error) {
 	p, err := loadPage(ctx, st, tenant, uid, wrap)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -185,11 +185,15 @@ func erase(ctx context.Context, st Store, tenant, uid, run string, wrap []byte) 
 	if err != nil {
 		return false, err
 	}
-	e := p.find(run)
-	if e == nil || e.erased {
+	changed := false
+	for i := range p.keys {
+		if e := &p.keys[i]; !e.erased && erased[e.run] != 0 {
+			e.erased, e.key, changed = true, [32]byte{}, true
+		}
+	}
+	if !changed {
 		return false, nil
 	}
-	e.erased, e.key = true, [32]byte{}
 	if !p.wrapped {
 		wrap = nil
 	}
@@ -198,7 +202,7 @@ func erase(ctx context.Context, st Store, tenant, uid, run string, wrap []byte) 
 		return false, err
 	}
 	if err := st.Replace(ctx, pageKey(tenant, uid), b); err != nil {
-		return false, fmt.Errorf("erase keys of run %s: %w", run, err)
+		return false, fmt.Errorf("erase keys of segment %s: %w", uid, err)
 	}
 	return true, nil
 }

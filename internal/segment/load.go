@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 )
 
@@ -14,7 +15,71 @@ type openedFile struct {
 	o Object
 }
 
-func (f *openedFile) close() { f.o.Close() }
+func (f *openedFile) close() {
+	if f.o != nil {
+		f.o.Close()
+	}
+}
+
+// damage says how much of a segment can be read; err is why not all.
+func (f *openedFile) damage(n uint64, s *Sealed, err error) *DamagedError {
+	d := &DamagedError{Tenant: f.tenant, Number: n, Name: s.Name, Of: s.Records, Err: err}
+	for i := range f.blocks {
+		if _, err := f.block(&f.blocks[i]); err == nil {
+			d.Readable += int64(f.blocks[i].records)
+		}
+	}
+	return d
+}
+
+// salvage opens a segment. Of one that is damaged it gives the whole blocks up to the first bad
+// one, and says so.
+func (r *Reader) salvage(ctx context.Context, n uint64, s *Sealed, tenant string) (*openedFile, *DamagedError, error) {
+	f, err := r.file(ctx, s, tenant)
+	if err == nil {
+		return f, nil, nil
+	}
+	none := &openedFile{file: &file{segHeader: segHeader{tenant: tenant}}}
+	if isNotExist(err) {
+		return none, none.damage(n, s, err), nil
+	}
+	if !errors.Is(err, errDamaged) {
+		return nil, nil, err
+	}
+	o, oerr := r.o.Store.Open(ctx, s.Name)
+	if oerr != nil {
+		return nil, nil, oerr
+	}
+	h, raw, herr := readHeader(o, o.Size())
+	if herr != nil || h.tenant != tenant || hex.EncodeToString(h.uid[:]) != s.UID {
+		o.Close()
+		return none, none.damage(n, s, err), nil
+	}
+	blocks, _, _ := readBlocks(o, o.Size(), int64(len(raw)))
+	f = &openedFile{&file{segHeader: h, directory: directory{blocks}, r: o, size: o.Size()}, o}
+	return f, f.damage(n, s, err), nil
+}
+
+// readBlocks reads the frames of a segment up to the directory, or the first bad one, whose
+// error it returns; end is where the good blocks end.
+func readBlocks(r io.ReaderAt, size, start int64) (blocks []entry, end int64, err error) {
+	w := walk{r: r, size: size, off: start}
+	for {
+		b, off, err := w.next()
+		end = w.off
+		if err == nil && b[8] == kindDirectory {
+			return blocks, end, nil
+		}
+		var i blockInfo
+		if err == nil {
+			i, err = parseBlock(b)
+		}
+		if err != nil {
+			return blocks, off, err
+		}
+		blocks = append(blocks, entry{blockInfo: i, off: off, size: int64(len(b)), hash: leaf(b)})
+	}
+}
 
 // file opens a segment and checks it against what the head says.
 func (r *Reader) file(ctx context.Context, s *Sealed, tenant string) (*openedFile, error) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path"
 	"strings"
 
 	"github.com/cbcast/cbcast/internal/subject"
@@ -24,11 +25,14 @@ func signerKey(n int) string         { return fmt.Sprintf("%s%06d.json", signers
 func rootOf(tenant string) string    { return tenantRoot + subject.Token(tenant) + "/" }
 
 func headKey(tenant string, n uint64) string {
-	return fmt.Sprintf("%sheads/%012d.json", rootOf(tenant), n)
+	return fmt.Sprintf("%s%012d.json", headPrefix(tenant), n)
 }
 
+func headPrefix(tenant string) string    { return rootOf(tenant) + "heads/" }
+func segmentPrefix(tenant string) string { return rootOf(tenant) + "segments/" }
+
 func segmentKey(tenant, day, from, uid string) string {
-	return rootOf(tenant) + "segments/" + day + "/" + from + "-" + uid + ".seg"
+	return segmentPrefix(tenant) + day + "/" + from + "-" + uid + ".seg"
 }
 
 func indexPrefix(tenant string) string { return rootOf(tenant) + "index/" }
@@ -39,7 +43,17 @@ func indexKey(tenant string, from, to uint64) string {
 
 // pageKey is where the keys of a segment's runs are, in the store of keys.
 func pageKey(tenant, uid string) string {
-	return "keys/" + subject.Token(tenant) + "/" + uid[:2] + "/" + uid + ".keys"
+	return pagePrefix(tenant) + uid[:2] + "/" + uid + keysSuffix
+}
+
+const pagesPrefix = "keys/"
+
+func pagePrefix(tenant string) string { return pagesPrefix + subject.Token(tenant) + "/" }
+
+// pageUID is the segment whose page of keys stands under a key.
+func pageUID(tenant, key string) (uid string, ok bool) {
+	uid, ok = strings.CutSuffix(path.Base(key), keysSuffix)
+	return uid, ok && len(uid) == 32 && key == pageKey(tenant, uid)
 }
 
 // readObject reads a small object whole.
@@ -67,7 +81,7 @@ func createBytes(ctx context.Context, st Store, key string, b []byte) error {
 }
 
 // ErrTenant is wrapped by what [Tenants] returns beside the tenants that it could read.
-var ErrTenant = errors.New("the file of a tenant is damaged")
+var ErrTenant = fmt.Errorf("the file of a tenant is %w", errDamaged)
 
 // Tenants lists the tenants of an archive. One damaged file does not hide the others: they are
 // returned together with an error that wraps ErrTenant.
@@ -79,15 +93,18 @@ func Tenants(ctx context.Context, st Store) ([]string, error) {
 			return nil, fmt.Errorf("list tenants: %w", err)
 		}
 		b, err := readObject(ctx, st, info.Key, maxID)
-		if err != nil {
+		if err != nil && !errors.Is(err, errDamaged) && !isNotExist(err) {
 			return nil, fmt.Errorf("list tenants: %w", err)
 		}
 		tenant := strings.TrimSuffix(string(b), "\n")
-		if tenantKey(tenant) != info.Key {
+		switch {
+		case err != nil:
+			bad = append(bad, fmt.Errorf("list tenants: %w: %w", ErrTenant, err))
+		case tenantKey(tenant) != info.Key:
 			bad = append(bad, fmt.Errorf("list tenants: %w: %s is of tenant %q", ErrTenant, info.Key, tenant))
-			continue
+		default:
+			out = append(out, tenant)
 		}
-		out = append(out, tenant)
 	}
 	return out, errors.Join(bad...)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 )
@@ -50,6 +51,26 @@ func (e *GoneError) Error() string {
 	return fmt.Sprintf("segment %d of tenant %q was deleted when its time was over", e.Number, e.Tenant)
 }
 
+// A DamagedError is returned for a segment that is not what its head says, or not there. The
+// records of its whole blocks are read nevertheless: what opens with a run's key was sealed.
+type DamagedError struct {
+	Tenant   string
+	Number   uint64 // of the segment's head
+	Name     string // of the object
+	Readable int64  // records in whole blocks
+	Of       int64  // of so many
+	Err      error  // it is or wraps ErrDamaged, or fs.ErrNotExist
+}
+
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("segment %d of tenant %q (%s): %d of its %d records can be read: %v", e.Number, e.Tenant, e.Name, e.Readable, e.Of, e.Err)
+}
+
+// Is makes it ErrDamaged.
+func (e *DamagedError) Is(target error) bool { return target == ErrDamaged }
+
+func (e *DamagedError) Unwrap() error { return e.Err }
+
 // A Reader reads an archive. It checks each thing it reads up to the hash in the head,
 // and the heads' signatures where it knows whom to trust. Its methods may be called
 // concurrently, and see what was added since.
@@ -81,7 +102,21 @@ func NewReader(o ReaderOptions) *Reader {
 	return r
 }
 
-// Tenants lists the tenants. Without an archive it is ErrNoArchive.
+// of lists whom a question is about: one tenant, or where it is "" all. bad is what is the matter
+// with some of them, err why nobody can be asked.
+func (r *Reader) of(ctx context.Context, tenant string) (tenants []string, bad, err error) {
+	if tenant != "" {
+		return []string{tenant}, nil, nil
+	}
+	tenants, err = r.Tenants(ctx)
+	if errors.Is(err, ErrTenant) {
+		return tenants, err, nil
+	}
+	return tenants, nil, err
+}
+
+// Tenants lists the tenants. Without an archive it is ErrNoArchive. Those that could not be read
+// are an error that wraps ErrTenant, beside the others.
 func (r *Reader) Tenants(ctx context.Context) ([]string, error) {
 	all, err := Tenants(ctx, r.o.Store)
 	if err == nil && len(all) == 0 {
@@ -152,47 +187,57 @@ func (q *Query) record(r *Record) bool {
 // Records yields records: of one run in the order of each log, events by seq; else
 // segment by segment and block by block. For a run it reads the blocks of that run only.
 // Records may be kept; those of a block share its memory. In the place of an erased
-// run's records comes one *ErasedError, for a deleted segment a *GoneError, and reading
-// goes on if yield returns true. Every other error ends it; for a run that the
-// archive does not have it is ErrNotFound, without an archive ErrNoArchive.
+// run's records comes one *ErasedError, for a deleted segment a *GoneError, behind what can be
+// read of a damaged one a *DamagedError, for a tenant of several that cannot be read a
+// *TenantError, and reading goes on if yield returns true. Every other error ends it; for a
+// run that the archive does not have it is ErrNotFound, without an archive ErrNoArchive.
 func (r *Reader) Records(ctx context.Context, q Query) iter.Seq2[*Record, error] {
 	return func(yield func(*Record, error) bool) {
-		tenants := []string{q.Tenant}
-		if q.Tenant == "" {
-			var err error
-			if tenants, err = r.Tenants(ctx); err != nil {
-				yield(nil, err)
-				return
-			}
+		tenants, bad, err := r.of(ctx, q.Tenant)
+		if err != nil {
+			yield(nil, err)
+			return
 		}
-		found := false
+		found, whole := false, bad == nil
 		for _, t := range tenants {
-			any, goOn := r.records(ctx, t, &q, yield)
+			any, goOn, err := r.records(ctx, t, &q, yield)
+			if err != nil {
+				whole = false
+				goOn = yield(nil, ofTenant(t, err)) && q.Tenant == "" && ctx.Err() == nil
+			}
 			if found = found || any; !goOn {
 				return
 			}
 		}
-		if q.Run != "" && !found {
+		switch {
+		case bad != nil:
+			yield(nil, bad)
+		case q.Run != "" && !found && whole:
 			yield(nil, r.notFound(ctx, q.Run))
 		}
 	}
 }
 
 // records yields those of one tenant. any says whether there were segments for it.
-func (r *Reader) records(ctx context.Context, tenant string, q *Query, yield func(*Record, error) bool) (any, goOn bool) {
+func (r *Reader) records(ctx context.Context, tenant string, q *Query, yield func(*Record, error) bool) (any, goOn bool, err error) {
 	v, err := r.view(ctx, tenant)
 	if err != nil {
-		return false, yieldLast(yield, err)
+		return false, false, err
 	}
 	var numbers []uint64
 	if q.Run != "" {
-		entries, err := r.find(ctx, v, q.Run)
+		entries, unread, err := r.find(ctx, v, q.Run)
 		if err != nil {
-			return false, yieldLast(yield, err)
+			return false, false, err
 		}
 		for i := range entries {
 			numbers = append(numbers, entries[i].number)
 		}
+		for _, d := range unread { // it may be in what cannot be read
+			numbers = append(numbers, d.Number)
+		}
+		slices.Sort(numbers)
+		numbers = slices.Compact(numbers)
 	} else {
 		numbers = v.numbers()
 	}
@@ -205,10 +250,10 @@ func (r *Reader) records(ctx context.Context, tenant string, q *Query, yield fun
 		}
 		any = true
 		if !r.segmentRecords(ctx, v, n, s, q, erased, yield) {
-			return any, false
+			return any, false, nil
 		}
 	}
-	return any, true
+	return any, true, nil
 }
 
 func yieldLast(yield func(*Record, error) bool, err error) bool {
@@ -223,7 +268,7 @@ func (r *Reader) segmentRecords(ctx context.Context, v *view, n uint64, s *Seale
 	if h := v.goneHead(n); h != 0 {
 		return yield(nil, &GoneError{v.tenant, n, r.headOf(ctx, v.tenant, h)})
 	}
-	f, err := r.file(ctx, s, v.tenant)
+	f, damage, err := r.salvage(ctx, n, s, v.tenant)
 	if err != nil {
 		return yieldLast(yield, fmt.Errorf("segment %d of tenant %q: %w", n, v.tenant, err))
 	}
@@ -238,14 +283,17 @@ func (r *Reader) segmentRecords(ctx context.Context, v *view, n uint64, s *Seale
 		}
 		raw, err := r.open(ctx, v, f, e)
 		var gone *ErasedError
-		if errors.As(err, &gone) {
+		switch {
+		case errors.As(err, &gone):
 			erased[e.run] = true
 			if !yield(nil, gone) {
 				return false
 			}
 			continue
-		}
-		if err != nil {
+		case errors.Is(err, errDamaged):
+			damage = f.damage(n, s, err)
+			continue
+		case err != nil:
 			return yieldLast(yield, fmt.Errorf("segment %d of tenant %q: %w", n, v.tenant, err))
 		}
 		if !eachRecord(raw, v.tenant, &e.blockInfo, func(rec *Record) bool { return !q.record(rec) || yield(rec, nil) }, func(err error) {
@@ -254,7 +302,7 @@ func (r *Reader) segmentRecords(ctx context.Context, v *view, n uint64, s *Seale
 			return false
 		}
 	}
-	return true
+	return damage == nil || yield(nil, damage)
 }
 
 // eachRecord splits a block's records.
@@ -286,78 +334,130 @@ type RunInfo struct {
 	First, Last       time.Time
 	Segments          []uint64 // numbers of heads
 	Gone              []uint64 // those of them that retention deleted
+	Unread            []uint64 // segments that are damaged, in which it may have more
 	Erased            *Head    // nil where it was not
 	Held              bool
 }
 
 // Runs yields the runs of a tenant that have records in [since, until), by id; zero
-// times are no bounds. An empty tenant is all tenants, one after the other.
+// times are no bounds. An empty tenant is all tenants, one after the other. What cannot be
+// read comes behind a tenant's runs, as with [Reader.Records].
 func (r *Reader) Runs(ctx context.Context, tenant string, since, until time.Time) iter.Seq2[*RunInfo, error] {
 	q := Query{Since: since, Until: until}
 	return func(yield func(*RunInfo, error) bool) {
-		tenants := []string{tenant}
-		if tenant == "" {
-			var err error
-			if tenants, err = r.Tenants(ctx); err != nil {
-				yield(nil, err)
+		tenants, bad, err := r.of(ctx, tenant)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for _, t := range tenants {
+			goOn, err := r.runs(ctx, t, &q, yield)
+			if err != nil {
+				goOn = yield(nil, ofTenant(t, err)) && ctx.Err() == nil
+			}
+			if !goOn {
 				return
 			}
 		}
-		for _, t := range tenants {
-			v, err := r.view(ctx, t)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			var of []runEntry
-			flush := func() bool {
-				if len(of) == 0 {
-					return true
-				}
-				info := r.info(ctx, v, of)
-				of = of[:0]
-				return !q.overlaps(info.First, info.Last) || yield(info, nil)
-			}
-			for e, err := range r.merged(ctx, v) {
-				if err != nil {
-					yield(nil, err)
-					return
-				}
-				if len(of) > 0 && of[0].run != e.run && !flush() {
-					return
-				}
-				of = append(of, *e)
-			}
-			if !flush() {
-				return
-			}
+		if bad != nil {
+			yield(nil, bad)
 		}
 	}
 }
 
-// Run finds one run, or ErrNotFound; ErrNoArchive where there is nothing to look in. An empty tenant asks all.
-func (r *Reader) Run(ctx context.Context, tenant, run string) (*RunInfo, error) {
-	tenants := []string{tenant}
-	if tenant == "" {
-		var err error
-		if tenants, err = r.Tenants(ctx); err != nil {
-			return nil, err
+func (r *Reader) runs(ctx context.Context, tenant string, q *Query, yield func(*RunInfo, error) bool) (goOn bool, err error) {
+	v, err := r.view(ctx, tenant)
+	if err != nil {
+		return false, err
+	}
+	var of []runEntry
+	flush := func() bool {
+		if len(of) == 0 {
+			return true
 		}
+		info := r.info(ctx, v, of)
+		of = of[:0]
+		return !q.overlaps(info.First, info.Last) || yield(info, nil)
+	}
+	var unread []*DamagedError
+	for e, err := range r.merged(ctx, v, &unread) {
+		if err != nil {
+			return false, err
+		}
+		if len(of) > 0 && of[0].run != e.run && !flush() {
+			return false, nil
+		}
+		of = append(of, *e)
+	}
+	if !flush() {
+		return false, nil
+	}
+	for _, d := range unread {
+		if !yield(nil, d) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// Run finds one run, or ErrNotFound; ErrNoArchive where there is nothing to look in. An empty
+// tenant asks all. Where it was not found, and could be in what cannot be read, the error says that.
+func (r *Reader) Run(ctx context.Context, tenant, run string) (*RunInfo, error) {
+	tenants, bad, err := r.of(ctx, tenant)
+	if err != nil {
+		return nil, err
 	}
 	for _, t := range tenants {
-		v, err := r.view(ctx, t)
-		if err != nil {
-			return nil, err
+		i, err := r.runOf(ctx, t, run)
+		if i != nil {
+			return i, nil
 		}
-		entries, err := r.find(ctx, v, run)
 		if err != nil {
-			return nil, err
-		}
-		if len(entries) > 0 {
-			return r.info(ctx, v, entries), nil
+			bad = errors.Join(bad, ofTenant(t, err))
 		}
 	}
+	if bad != nil {
+		return nil, fmt.Errorf("run %s was not found, and not everything can be read: %w", run, bad)
+	}
 	return nil, r.notFound(ctx, run)
+}
+
+// runOf is what is known of a run of a tenant, nil for nothing.
+func (r *Reader) runOf(ctx context.Context, tenant, run string) (*RunInfo, error) {
+	v, err := r.view(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	entries, unread, err := r.find(ctx, v, run)
+	if err != nil {
+		return nil, err
+	}
+	if len(entries) == 0 {
+		for _, d := range unread {
+			err = errors.Join(err, d)
+		}
+		return nil, err
+	}
+	i := r.info(ctx, v, entries)
+	for _, d := range unread {
+		i.Unread = append(i.Unread, d.Number)
+	}
+	return i, nil
+}
+
+// Erased lists the runs of a tenant that were erased.
+func (r *Reader) Erased(ctx context.Context, tenant string) (map[string]bool, error) {
+	v, err := r.view(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	out := make(map[string]bool, len(v.erased))
+	for run := range v.erased {
+		out[run] = true
+	}
+	return out, nil
 }
 
 // info sums up what segments have of one run.

@@ -84,6 +84,10 @@ func (a *Archive) seal(ctx context.Context, s *open, key ed25519.PrivateKey) (*H
 	if err != nil {
 		return nil, err
 	}
+	if err := a.keepPage(ctx, t, s, h); err != nil {
+		return nil, err
+	}
+	delete(t.found, h.Segment.UID)
 	a.setSegs(slices.DeleteFunc(a.segs, func(o *open) bool { return o == s }))
 	a.stats.Sealed++
 	a.stats.SealedBytes += s.size
@@ -129,29 +133,30 @@ func (a *Archive) commit(ctx context.Context, t *tenant, s *open, key ed25519.Pr
 		}
 		err := t.add(ctx, h, key)
 		if err == nil {
+			t.found[uid] = h
 			return h, a.step("head created")
 		}
 		if !errors.Is(err, errMoved) {
 			return nil, err
 		}
 		// Somebody stated something meanwhile. It may be that a run of this segment is erased.
+		if err := errors.Join(a.advance(ctx, t), a.erasePage(ctx, t, uid)); err != nil {
+			return nil, err
+		}
 		if err := moved(); err != nil || t.found[uid] != nil {
 			return t.found[uid], err
-		}
-		for run := range s.runs {
-			if t.erased[run] != 0 {
-				if _, err := erase(ctx, a.o.Keys, s.tenant, uid, run, a.o.Wrap); err != nil {
-					return nil, err
-				}
-			}
 		}
 	}
 }
 
 func (a *Archive) createPage(ctx context.Context, t *tenant, s *open, uid string) error {
 	p := &page{uid: s.uid, tenant: s.tenant}
+	has := map[string]bool{} // a key that a crash left without a block is of no use
+	for i := range s.blocks {
+		has[s.blocks[i].run] = true
+	}
 	for run, r := range s.runs {
-		if !r.saved {
+		if !has[run] {
 			continue
 		}
 		e := pageEntry{run: run, key: r.key}
@@ -167,19 +172,12 @@ func (a *Archive) createPage(ctx context.Context, t *tenant, s *open, uid string
 	if err := a.step("create page"); err != nil {
 		return err
 	}
+	s.paged = time.Now()
 	err = createBytes(ctx, a.o.Keys, pageKey(s.tenant, uid), b)
 	if !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	// It is from before a crash. What was erased since must go from it.
-	for run := range s.runs {
-		if t.erased[run] != 0 {
-			if _, err := erase(ctx, a.o.Keys, s.tenant, uid, run, a.o.Wrap); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return a.erasePage(ctx, t, uid) // it is from before a crash: what was erased since must go
 }
 
 // createSegment puts the segment into the store. One that is there already must be the same.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"iter"
+	"time"
 )
 
 // A Store keeps objects by key. Keys are 1 to 1000 bytes of [A-Za-z0-9_=.-] in
@@ -43,4 +44,12 @@ type Object interface {
 type Info struct {
 	Key  string
 	Size int64
+	Time time.Time // when it was stored, zero where that is not known
+}
+
+// A Sweeper is a [Store] in which writes that became no object can leave something.
+type Sweeper interface {
+	// Sweep removes what was left by writes that began before a time, or went on last
+	// then. One that is still going on fails, and leaves no object.
+	Sweep(ctx context.Context, before time.Time) error
 }

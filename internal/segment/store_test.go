@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cbcast/cbcast/internal/segment"
 )
@@ -24,6 +25,7 @@ type mem struct {
 	m    map[string][]byte
 	fail func(op, key string) error // before an operation
 	lost func(op, key string) error // behind it: it happened, the answer was lost
+	at   time.Time                  // when all was stored
 }
 
 func newMem() *mem { return &mem{m: map[string][]byte{}} }
@@ -93,7 +95,7 @@ func (s *mem) List(_ context.Context, prefix string) iter.Seq2[segment.Info, err
 		}
 		s.mu.Unlock()
 		for _, k := range keys {
-			if strings.HasPrefix(k, prefix) && !yield(segment.Info{Key: k, Size: int64(sizes[k])}, nil) {
+			if strings.HasPrefix(k, prefix) && !yield(segment.Info{Key: k, Size: int64(sizes[k]), Time: s.at}, nil) {
 				return
 			}
 		}

@@ -141,6 +141,12 @@ var tampers = []tamper{
 		s.seal()
 		delete(s.store.m, segment.HeadKey("acme", 18))
 	}},
+	{what: "the same", deep: true, do: func(s *scene) {
+		s.put(s.next("acme", "a"))
+		s.seal()
+		delete(s.store.m, segment.HeadKey("acme", 18))
+	}},
+	{what: "keys of a segment that is not there and that no head names", deep: true, do: func(s *scene) { s.orphan() }},
 	{what: "another file put into the store", do: func(s *scene) { s.store.m["t/acme/notes.txt"] = []byte("hello") }},
 	{what: "an event left out when it was archived", do: func(s *scene) {
 		s.next("acme", "a")
@@ -179,6 +185,18 @@ var tampers = []tamper{
 		s.must(s.a.Erase(s.Context(), "acme", "b", "dpo", "request 12"))
 		s.keys.m[key] = old
 	}},
+	{what: "a run erased, and its key is in keys that no head names", deep: true, do: func(s *scene) {
+		key := s.orphan()
+		old := s.keys.m[key]
+		s.must(s.a.Erase(s.Context(), "acme", "b", "dpo", "request 12"))
+		s.keys.m[key] = old
+	}},
+	{what: "a run erased, and a copy of its keys under another name", deep: true, do: func(s *scene) {
+		old := s.keys.m[segment.PageKey("acme", s.heads[3].Segment.UID)]
+		s.must(s.a.Erase(s.Context(), "acme", "b", "dpo", "request 12"))
+		s.keys.m["keys/acme/old.keys"] = old
+	}},
+	{what: "another file put among the keys", deep: true, do: func(s *scene) { s.keys.m["keys/acme/notes.txt"] = []byte("hello") }},
 	{what: "a run erased under a hold by who has the signing key", do: func(s *scene) {
 		s.must(s.a.Hold(s.Context(), "acme", "b", "case 7", "counsel", "lawsuit"))
 		s.must(s.a.Hold(s.Context(), "acme", "c", "x", "counsel", "lawsuit"))
@@ -201,6 +219,12 @@ var tampers = []tamper{
 		s.must(s.a.Retain(s.Context(), "acme", s.heads[1].Segment.Last.Add(time.Millisecond), "archive", "older than 30 days"))
 		s.store.m[name] = old
 	}},
+	{what: "segments deleted by retention, and the keys of one put back", deep: true, do: func(s *scene) {
+		key := segment.PageKey("acme", s.heads[0].Segment.UID)
+		old := s.keys.m[key]
+		s.must(s.a.Retain(s.Context(), "acme", s.heads[1].Segment.Last.Add(time.Millisecond), "archive", "older than 30 days"))
+		s.keys.m[key] = old
+	}},
 	{what: "the keys of a segment deleted", deep: true, do: func(s *scene) {
 		delete(s.keys.m, segment.PageKey("acme", s.heads[3].Segment.UID))
 	}},
@@ -211,6 +235,19 @@ var tampers = []tamper{
 		key := segment.PageKey("acme", s.heads[3].Segment.UID)
 		s.keys.m[key] = segment.Rekey(s.keys.m[key], "b")
 	}},
+}
+
+// orphan leaves what a crash between the keys of a segment, with runs a and b, and the segment
+// leaves, and returns the key of the page.
+func (s *scene) orphan() string {
+	s.put(s.next("acme", "a"), s.next("acme", "b"))
+	h := s.seal()[0]
+	delete(s.store.m, h.Segment.Name)
+	delete(s.store.m, segment.HeadKey("acme", h.Number))
+	s.a.Close()
+	s.Dir = tempDir(s.TB)
+	s.open()
+	return segment.PageKey("acme", h.Segment.UID)
 }
 
 // forge replaces the n-th segment by one without its first block, and its head by one that

@@ -63,13 +63,13 @@ const (
 	HeadsBad    Code = "heads_bad"      // a head kept elsewhere is not signed by the archive
 	TenantLost  Code = "tenant_lost"    // a tenant known from heads kept elsewhere has no chain
 	TenantList  Code = "tenant_list"    // a tenant with a chain is not in the list of tenants
-	Unclaimed   Code = "unclaimed"      // * an object that no head names: left by a crash, or put there
+	Unclaimed   Code = "unclaimed"      // * a segment or page of keys that no head names: left by a crash, or put there
 	StrayObject Code = "object_stray"   // * an object where none belongs
 	HoldBroken  Code = "hold_broken"    // something was erased or deleted under a hold
 	FromErased  Code = "erased"         // * a run was erased
 	FromRetain  Code = "retained"       // * a segment was deleted when its time was over
 	Unfinished  Code = "unfinished"     // * a statement says that something is deleted, and it is still there
-	KeySurvives Code = "key_survives"   // a run was erased, and its key is still there
+	KeySurvives Code = "key_survives"   // a run was erased, and a copy of its key is there, in whatever object
 	KeysMissing Code = "keys_missing"   // the keys of a segment are gone, without a statement
 	KeysDamaged Code = "keys_damaged"   // the keys of a segment cannot be read
 	FactsWrong  Code = "facts_wrong"    // the records of a block are not what it says in clear
@@ -177,6 +177,11 @@ func Verify(ctx context.Context, o VerifyOptions) (*Report, error) {
 			return nil, fmt.Errorf("verify tenant %q: %w", c.tenant, err)
 		}
 		v.rep.Tenants++
+	}
+	if o.Deep {
+		if err := v.verifyKeys(ctx, chains); err != nil {
+			return nil, fmt.Errorf("verify keys: %w", err)
+		}
 	}
 	if err := v.lost(chains); err != nil {
 		return nil, err

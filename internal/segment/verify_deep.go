@@ -24,13 +24,6 @@ func (c *verifyChain) deep(ctx context.Context, h *Head, o io.ReaderAt, blocks [
 		c.bad(f)
 		return nil
 	}
-	for i := range p.keys {
-		if e := &p.keys[i]; c.erased[e.run] != 0 && !e.erased {
-			g := f
-			g.Code, g.Run, g.Text = KeySurvives, e.run, "the run was erased, and its key is still there"
-			c.bad(g)
-		}
-	}
 	for i := range blocks {
 		if err := ctx.Err(); err != nil {
 			return err

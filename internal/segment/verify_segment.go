@@ -124,24 +124,11 @@ type walked struct {
 
 // walk reads all frames of a segment up to the first bad one.
 func (c *verifyChain) walk(o io.ReaderAt, size, start int64) (out walked) {
-	w := walk{r: o, size: size, off: start}
-	for {
-		b, off, err := w.next()
-		out.off = w.off
-		if err == nil && b[8] == kindDirectory {
-			return out
-		}
-		var i blockInfo
-		if err == nil {
-			i, err = parseBlock(b)
-		}
-		if err != nil {
-			out.off, out.err = off, err
-			return out
-		}
-		out.blocks = append(out.blocks, entry{blockInfo: i, off: off, size: int64(len(b)), hash: leaf(b)})
-		out.records += int64(i.records)
+	out.blocks, out.off, out.err = readBlocks(o, size, start)
+	for i := range out.blocks {
+		out.records += int64(out.blocks[i].records)
 	}
+	return out
 }
 
 // badBlocks compares each block with the hash that the signed directory has, and returns

@@ -213,6 +213,20 @@ func (v *view) goneHead(n uint64) uint64 {
 	return v.gone[n]
 }
 
+// goneUID reports whether the segment of this uid was deleted by retention.
+func (v *view) goneUID(uid string) bool { return v.goneHead(v.uids()[uid]) != 0 }
+
+// uids are the heads of the segments, by the segments' uids.
+func (v *view) uids() map[string]uint64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	out := make(map[string]uint64, len(v.segs))
+	for n, s := range v.segs {
+		out[s.UID] = n
+	}
+	return out
+}
+
 // state is the statement that erased a run, 0 for none, and whether it is held.
 func (v *view) state(run string) (erased uint64, held bool) {
 	v.mu.Lock()
@@ -235,31 +249,34 @@ func (v *view) indexed() (covers []cover, rest []uint64) {
 	return slices.Clone(v.covers), slices.Clone(v.order[i:])
 }
 
-// find returns what segments have of a run, in the order of the chain.
-func (r *Reader) find(ctx context.Context, v *view, run string) ([]runEntry, error) {
+// find returns what segments have of a run, in the order of the chain. unread are segments that
+// no index has and that cannot be read whole.
+func (r *Reader) find(ctx context.Context, v *view, run string) (out []runEntry, unread []*DamagedError, err error) {
 	covers, rest := v.indexed()
 	c := r.coders.Get().(*coder)
 	defer r.coders.Put(c)
-	var out []runEntry
+	var plain []uint64
 	for _, cov := range covers {
-		x, err := r.index(ctx, v.tenant, cov)
-		if err != nil {
-			return nil, err
+		entries, err := r.findIndexed(ctx, c, v, cov, run)
+		if errors.Is(err, errDamaged) || isNotExist(err) { // it is derived: the segments say the same
+			plain = append(plain, v.within(cov)...)
+			continue
 		}
-		entries, err := x.find(c, run)
-		x.close()
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", cov.key, err)
+			return nil, nil, err
 		}
 		out = append(out, entries...)
 	}
-	for _, n := range rest {
+	for _, n := range append(plain, rest...) {
 		if v.goneHead(n) != 0 {
 			continue // it was deleted before an index had it
 		}
-		f, err := r.file(ctx, v.segment(n), v.tenant)
+		f, damage, err := r.salvage(ctx, n, v.segment(n), v.tenant)
 		if err != nil {
-			return nil, fmt.Errorf("segment %d of tenant %q: %w", n, v.tenant, err)
+			return nil, nil, fmt.Errorf("segment %d of tenant %q: %w", n, v.tenant, err)
+		}
+		if damage != nil {
+			unread = append(unread, damage)
 		}
 		if blocks := f.of(run); len(blocks) > 0 {
 			d := directory{}
@@ -270,18 +287,49 @@ func (r *Reader) find(ctx context.Context, v *view, run string) ([]runEntry, err
 		}
 		f.close()
 	}
-	return out, nil
+	if len(plain) > 0 {
+		slices.SortFunc(out, func(a, b runEntry) int { return a.compare(&b) })
+	}
+	return out, unread, nil
 }
 
-// merged yields what all segments have of all runs, by run and number.
-func (r *Reader) merged(ctx context.Context, v *view) iter.Seq2[*runEntry, error] {
+func (r *Reader) findIndexed(ctx context.Context, c *coder, v *view, cov cover, run string) ([]runEntry, error) {
+	x, err := r.index(ctx, v.tenant, cov)
+	if err != nil {
+		return nil, err
+	}
+	defer x.close()
+	entries, err := x.find(c, run)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", cov.key, err)
+	}
+	return entries, nil
+}
+
+// within lists the segments of the heads that an index is of.
+func (v *view) within(c cover) []uint64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	i, _ := slices.BinarySearch(v.order, c.from)
+	j, _ := slices.BinarySearch(v.order, c.to+1)
+	return slices.Clone(v.order[i:j])
+}
+
+// merged yields what all segments have of all runs, by run and number. Segments that no index
+// has and that cannot be read whole are added to unread.
+func (r *Reader) merged(ctx context.Context, v *view, unread *[]*DamagedError) iter.Seq2[*runEntry, error] {
 	return func(yield func(*runEntry, error) bool) {
 		covers, rest := v.indexed()
 		c := r.coders.Get().(*coder)
 		defer r.coders.Put(c)
 		var from []*source
+		var plain []uint64
 		for _, cov := range covers {
 			x, err := r.index(ctx, v.tenant, cov)
+			if errors.Is(err, errDamaged) || isNotExist(err) {
+				plain = append(plain, v.within(cov)...)
+				continue
+			}
 			if err != nil {
 				yield(nil, err)
 				return
@@ -290,14 +338,17 @@ func (r *Reader) merged(ctx context.Context, v *view) iter.Seq2[*runEntry, error
 			from = append(from, &source{x: x.index, c: c})
 		}
 		var tail []runEntry
-		for _, n := range rest {
+		for _, n := range append(plain, rest...) {
 			if v.goneHead(n) != 0 {
 				continue
 			}
-			f, err := r.file(ctx, v.segment(n), v.tenant)
+			f, damage, err := r.salvage(ctx, n, v.segment(n), v.tenant)
 			if err != nil {
 				yield(nil, fmt.Errorf("segment %d of tenant %q: %w", n, v.tenant, err))
 				return
+			}
+			if damage != nil {
+				*unread = append(*unread, damage)
 			}
 			tail = append(tail, f.entries(n)...)
 			f.close()

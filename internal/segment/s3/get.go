@@ -149,7 +149,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[segment.Info,
 					return fmt.Errorf("%q comes behind %q", info.Key, after)
 				}
 				after = info.Key
-				if !yield(segment.Info{Key: name, Size: info.Size}, nil) {
+				if !yield(segment.Info{Key: name, Size: info.Size, Time: info.LastModified}, nil) {
 					stopped = true
 					return nil
 				}
