@@ -72,6 +72,9 @@ type config struct {
 	Replicas   int           `env:"REPLICAS" envDefault:"1"`
 	MaxAge     time.Duration `env:"MAX_AGE" envDefault:"168h"`
 	MaxBytes   int64         `env:"MAX_BYTES" envDefault:"1073741824"`
+
+	// set are the names that files and environment give, known or not.
+	set []string
 }
 
 // defaultLogLevel is config's.
@@ -107,6 +110,11 @@ func loadConfig(environ []string) (config, error) {
 	if err := env.ParseWithOptions(&c, env.Options{Prefix: envPrefix, Environment: merged}); err != nil {
 		return config{}, configError(err)
 	}
+	for name := range merged {
+		if strings.HasPrefix(name, envPrefix) {
+			c.set = append(c.set, name)
+		}
+	}
 	if c.StateDir == "" {
 		c.StateDir = defaultStateDir(vars)
 	}
@@ -116,7 +124,7 @@ func loadConfig(environ []string) (config, error) {
 			c.Hub = hubNever
 		}
 	}
-	return c, errors.Join(checkHub(c.Hub), checkWith(c.With), c.Metrics.Check())
+	return c, errors.Join(c.Bus.Check(), checkHub(c.Hub), checkWith(c.With), c.Metrics.Check())
 }
 
 func checkHub(h string) error {

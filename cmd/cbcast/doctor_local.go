@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/caarlos0/env/v11"
 	"golang.org/x/sys/unix"
 
 	"github.com/cbcast/cbcast/ingest/child"
@@ -23,8 +22,15 @@ const (
 	noSpace     = 16 << 20
 )
 
-// secretVars are the variables whose values are secrets.
-var secretVars = []string{"CBCAST_NATS_TOKEN", "CBCAST_NATS_PASSWORD"}
+// secret reports whether the value of a variable is one.
+func secret(name, value string) bool {
+	for _, end := range []string{"_TOKEN", "_PASSWORD", "_SECRET", "_SECRET_KEY", "_SIGNING_KEY", "_KEYS_WRAP"} {
+		if strings.HasSuffix(name, end) {
+			return value != ""
+		}
+	}
+	return name == "CBCAST_NATS_URL" && strings.Contains(value, "@")
+}
 
 // config names what is set, never its value.
 func (d *doctor) config() {
@@ -40,8 +46,11 @@ func (d *doctor) config() {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			d.fail("configuration", "correct the file, or remove it", "%v", err)
 		}
-		if slices.ContainsFunc(secretVars, func(v string) bool { return merged[v] != "" }) && open(name) {
-			d.warn("configuration", "chmod go-rwx "+name, "%s holds a secret, and others can read it", name)
+		for _, k := range slices.Sorted(maps.Keys(merged)) {
+			if secret(k, merged[k]) && open(name) {
+				d.warn("configuration", "chmod go-rwx "+name, "%s holds a secret, and others can read it", name)
+				break
+			}
 		}
 	}
 	for k, v := range vars {
@@ -49,7 +58,12 @@ func (d *doctor) config() {
 			merged[k] = v
 		}
 	}
-	if no := unknownVars(merged); len(no) > 0 {
+	if no := unknownVars(slices.Collect(maps.Keys(merged))); len(no) > 0 {
+		for i, name := range no {
+			if m := meant(name); m != "" {
+				no[i] += " (but " + m + ")"
+			}
+		}
 		d.warn("configuration", "correct the names, or remove them", "there is no variable %s", strings.Join(no, ", "))
 	}
 	text := "defaults only"
@@ -64,25 +78,6 @@ func (d *doctor) config() {
 	if err := edge.Validate(); err != nil {
 		d.fail("configuration", "correct it; until then no run is recorded", "%v", err)
 	}
-}
-
-// unknownVars lists the variables that nothing reads.
-func unknownVars(vars map[string]string) (no []string) {
-	known := map[string]bool{}
-	fields, err := env.GetFieldParamsWithOptions(&config{}, env.Options{Prefix: envPrefix})
-	if err != nil {
-		return nil // loading the configuration says so
-	}
-	for _, f := range fields {
-		known[f.Key] = true
-	}
-	for name := range vars {
-		if !known[name] {
-			no = append(no, name)
-		}
-	}
-	slices.Sort(no)
-	return no
 }
 
 // open reports whether others may read a file.

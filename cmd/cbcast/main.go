@@ -120,8 +120,9 @@ needs one starts a NATS server and a relay on the loopback interface.
   cbcast tail --follow RUN         read along
   cbcast interrupt --wait RUN      stop what it is doing
   cbcast asks                      what agents wait for a person to say`,
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		SilenceUsage:     true,
+		SilenceErrors:    true,
+		PersistentPreRun: a.warnMisspelt,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return c.Help()
 		},

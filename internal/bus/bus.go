@@ -46,6 +46,7 @@ type Bus struct {
 	wg   sync.WaitGroup // the keeper
 
 	denials denials
+	tries   tries
 
 	mu     sync.Mutex // guards the rest
 	cur    *link      // nil while there is no connection

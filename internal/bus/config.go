@@ -1,7 +1,9 @@
 package bus
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"time"
@@ -64,13 +66,8 @@ func (c Config) options() ([]nats.Option, error) {
 	if c.InboxPrefix != "" {
 		opts = append(opts, nats.CustomInboxPrefix(c.InboxPrefix))
 	}
-	for _, f := range []string{c.Creds, c.Nkey, c.TLSCA, c.TLSCert, c.TLSKey} {
-		if f == "" {
-			continue
-		}
-		if _, err := os.Stat(f); err != nil {
-			return nil, err
-		}
+	if err := errors.Join(c.Check(), c.files()); err != nil {
+		return nil, err
 	}
 	switch {
 	case c.Creds != "":
@@ -78,7 +75,7 @@ func (c Config) options() ([]nats.Option, error) {
 	case c.Nkey != "":
 		o, err := nats.NkeyOptionFromSeed(c.Nkey)
 		if err != nil {
-			return nil, fmt.Errorf("nkey %s: %w", c.Nkey, err)
+			return nil, fmt.Errorf("CBCAST_NATS_NKEY: %s: %w", c.Nkey, err)
 		}
 		opts = append(opts, o)
 	case c.Token != "":
@@ -89,9 +86,6 @@ func (c Config) options() ([]nats.Option, error) {
 	if c.TLSCA != "" {
 		opts = append(opts, nats.RootCAs(c.TLSCA))
 	}
-	if (c.TLSCert == "") != (c.TLSKey == "") {
-		return nil, fmt.Errorf("client certificate and key come together (%q, %q)", c.TLSCert, c.TLSKey)
-	}
 	if c.TLSCert != "" {
 		opts = append(opts, nats.ClientCert(c.TLSCert, c.TLSKey))
 	}
@@ -99,4 +93,39 @@ func (c Config) options() ([]nats.Option, error) {
 		opts = append(opts, nats.TLSHandshakeFirst())
 	}
 	return opts, nil
+}
+
+// files says which of the files cannot be read, by the name of the variable.
+func (c Config) files() error {
+	var errs []error
+	for _, f := range []struct{ variable, name string }{
+		{"CREDS", c.Creds}, {"NKEY", c.Nkey}, {"TLS_CA", c.TLSCA}, {"TLS_CERT", c.TLSCert}, {"TLS_KEY", c.TLSKey},
+	} {
+		if f.name == "" {
+			continue
+		}
+		if err := readable(f.name); err != nil {
+			errs = append(errs, fmt.Errorf("CBCAST_NATS_%s: %w", f.variable, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// readable says why a file cannot be read. One that is no regular file could be waited
+// for without end.
+func readable(name string) error {
+	st, err := os.Stat(name)
+	if err == nil && !st.Mode().IsRegular() {
+		return fmt.Errorf("%s is no regular file", name)
+	}
+	if err == nil {
+		var f *os.File
+		if f, err = os.Open(name); err == nil {
+			return f.Close()
+		}
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w for the user that runs cbcast (%d)", err, os.Getuid())
+	}
+	return err
 }

@@ -80,8 +80,9 @@ func (b *Bus) dial(ctx context.Context, gone chan struct{}) (*nats.Conn, error) 
 	if url == "" {
 		url = nats.DefaultURL
 	}
+	b.tries.reset()
 	nc, err := nats.Connect(url, opts...)
-	return nc, withoutURL(err)
+	return nc, b.tries.explain(withoutURL(err))
 }
 
 // A dialer makes the sockets, so that Close can end a dial and a write.
@@ -93,6 +94,9 @@ type dialer struct {
 func (d dialer) Dial(network, address string) (net.Conn, error) {
 	nd := net.Dialer{Timeout: dialTimeout}
 	c, err := nd.DialContext(d.ctx, network, address)
+	if err != nil {
+		d.b.tries.add(err)
+	}
 	return d.keep(c, err)
 }
 
