@@ -100,9 +100,7 @@ func TestAgain(t *testing.T) {
 		t.Errorf("got %+v", s)
 	}
 	r.seal()
-	rep := must(segment.Verify(t.Context(), segment.VerifyOptions{
-		Store: r.Store, Keys: r.Keys, Deep: true, Trust: []ed25519.PublicKey{public(r.key)},
-	}))
+	rep := verifyDeep(r)
 	if len(rep.Findings) != 1 || rep.Findings[0].Code != segment.Hole || rep.Findings[0].First != 6 || rep.Findings[0].Last != 7 {
 		t.Errorf("got %+v", rep.Findings)
 	}
@@ -262,9 +260,7 @@ func TestEraseBeside(t *testing.T) {
 	}
 	r.seal()
 	r.Store.(*mem).fail = nil
-	rep := must(segment.Verify(t.Context(), segment.VerifyOptions{
-		Store: r.Store, Keys: r.Keys, Deep: true, Trust: []ed25519.PublicKey{public(r.key)},
-	}))
+	rep := verifyDeep(r)
 	if !erased || !rep.OK() || len(rep.Findings) != 1 || rep.Findings[0].Code != segment.FromErased {
 		t.Errorf("got %+v", rep.Findings)
 	}

@@ -31,7 +31,7 @@ type open struct {
 	done   bool  // the directory and the end are there
 	full   bool  // another segment was begun after it
 	begun  time.Time
-	paged  time.Time     // when its page of keys was stored, zero where that is not known
+	paged  time.Time // when its page of keys was stored, zero where that is not known
 	runs   map[string]*openRun
 	bufs   []*buffer     // of the runs, in the order in which they came
 	ids    int           // bytes of the runs' ids

@@ -104,6 +104,16 @@ func (r *Record) Event() (*event.Event, error) {
 	return e, r.locate(e)
 }
 
+// typ is the event's type where a header says it, else "".
+func (r *Record) typ() string {
+	for i := range r.Header {
+		if strings.EqualFold(r.Header[i][0], event.HeaderPrefix+"type") {
+			return r.Header[i][1]
+		}
+	}
+	return ""
+}
+
 // locate sets what follows from the subject.
 func (r *Record) locate(e *event.Event) error {
 	e.Tenant, e.Run = r.Tenant, r.Run

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -106,6 +107,7 @@ type tamper struct {
 	what string
 	do   func(s *scene)
 	deep bool // verify has the keys, too
+	open bool // runs without an end are in the table: those of the scene have none
 }
 
 var (
@@ -142,6 +144,11 @@ func brief(f segment.Finding) string {
 	return b.String() + ": " + text
 }
 
+// ended are findings without those of runs that have no end.
+func ended(all []segment.Finding) []segment.Finding {
+	return slices.DeleteFunc(all, func(f segment.Finding) bool { return f.Code == segment.RunOpen })
+}
+
 func (s *scene) verify(deep bool) *segment.Report {
 	s.Helper()
 	rep, err := segment.Verify(s.Context(), segment.VerifyOptions{
@@ -161,11 +168,14 @@ func TestTamper(t *testing.T) {
 	for _, tt := range tampers {
 		t.Run(tt.what, func(t *testing.T) {
 			s := newScene(t)
-			if rep := s.verify(true); !rep.OK() || len(rep.Findings) > 0 || rep.Records != 44 || rep.Runs != 3 || rep.Segments != 19 {
+			if rep := s.verify(true); !rep.OK() || len(ended(rep.Findings)) > 0 || rep.Records != 44 || rep.Runs != 3 || rep.Segments != 19 {
 				t.Fatalf("before: %+v", rep)
 			}
 			tt.do(s)
 			rep := s.verify(tt.deep)
+			if !tt.open {
+				rep.Findings = ended(rep.Findings)
+			}
 			got := make([]string, 0)
 			bad := 0
 			for _, f := range rep.Findings {

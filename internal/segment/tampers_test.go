@@ -6,7 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cbcast/cbcast/internal/event"
 	"github.com/cbcast/cbcast/internal/segment"
+	"github.com/cbcast/cbcast/internal/subject"
 )
 
 // layout says where the parts of the segment of an acme head are.
@@ -147,6 +149,10 @@ var tampers = []tamper{
 		delete(s.store.m, segment.HeadKey("acme", 18))
 	}},
 	{what: "keys of a segment that is not there and that no head names", deep: true, do: func(s *scene) { s.orphan() }},
+	{what: "nothing, and some runs have no end: they go on, or were lost", deep: true, open: true, do: func(s *scene) {
+		s.put(s.fact("acme", "b", event.TypeLost), s.typed("beta", "z", event.TypeExited))
+		s.seal()
+	}},
 	{what: "another file put into the store", do: func(s *scene) { s.store.m["t/acme/notes.txt"] = []byte("hello") }},
 	{what: "an event left out when it was archived", do: func(s *scene) {
 		s.next("acme", "a")
@@ -235,6 +241,27 @@ var tampers = []tamper{
 		key := segment.PageKey("acme", s.heads[3].Segment.UID)
 		s.keys.m[key] = segment.Rekey(s.keys.m[key], "b")
 	}},
+}
+
+// typed is a run's next event, of a type.
+func (s *scene) typed(tenant, run, typ string) *segment.Record {
+	r := s.next(tenant, run)
+	for i := range r.Header {
+		if r.Header[i][0] == "ce-type" {
+			r.Header[i][1] = typ
+		}
+	}
+	return r
+}
+
+// fact is what a relay states of a run.
+func (s *scene) fact(tenant, run, typ string) *segment.Record {
+	at := day.Add(time.Hour)
+	e := &event.Event{
+		Tenant: tenant, Run: run, Ref: "fact", Time: at, Type: typ, Kind: event.Life, Stream: event.Edge,
+		ContentType: event.JSON, Data: []byte("{}"),
+	}
+	return segment.NewRecord(segment.Control, e, subject.Control(tenant, run, string(event.Life)), headers(e), e.Data, 1, at)
 }
 
 // orphan leaves what a crash between the keys of a segment, with runs a and b, and the segment

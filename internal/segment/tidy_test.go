@@ -34,7 +34,9 @@ func (r *rig) crashAt(step string) {
 }
 
 // objects counts what both stores have.
-func (r *rig) objects() int { return len(r.Store.(*mem).keys("t/acme/segments/")) + len(r.Keys.(*mem).keys("keys/")) }
+func (r *rig) objects() int {
+	return len(r.Store.(*mem).keys("t/acme/segments/")) + len(r.Keys.(*mem).keys("keys/"))
+}
 
 // tidied is how many objects Tidy removed, of those that r has.
 func (r *rig) tidied(a *segment.Archive) int {

@@ -93,6 +93,8 @@ const (
 	IndexDamaged Code = "index_damaged"
 	IndexDiffers Code = "index_differs" // it says something else than the segments
 
+	RunOpen Code = "run_open" // * with Deep: a run has no event that says how it ended
+
 	TooMany Code = "too_many" // there was more to say
 )
 
@@ -233,6 +235,7 @@ type verifyChain struct {
 	skip    map[uint64]bool   // segments that are not as they were
 	ends    map[string]uint64 // by run, the last event in deleted segments
 	more    bool              // ends does not have all
+	lives   map[string]life   // by run, of those whose records were read
 }
 
 // chains lists the store.

@@ -41,6 +41,7 @@ func (c *verifyChain) verify(ctx context.Context) error {
 		}
 	}
 	c.leftOver(ctx, strays)
+	c.openRuns()
 	c.rep.Runs += len(c.runs)
 	return nil
 }

@@ -6,6 +6,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
+	"slices"
+
+	"github.com/cbcast/cbcast/internal/event"
 )
 
 // deep opens the blocks of a segment and compares their records with what they say in clear.
@@ -67,6 +71,7 @@ func (c *verifyChain) deepBlock(h *Head, o io.ReaderAt, p *page, e *entry) error
 			c.explain(g)
 		}
 		got.add(r)
+		c.life(r)
 		return true
 	}, func(err error) {
 		f.Code, f.Text = FactsWrong, err.Error()
@@ -77,4 +82,58 @@ func (c *verifyChain) deepBlock(h *Head, o io.ReaderAt, p *page, e *entry) error
 		c.bad(f)
 	}
 	return nil
+}
+
+// life notes whether a run has ended.
+func (c *verifyChain) life(r *Record) {
+	if r.Log == Command {
+		return
+	}
+	if c.lives == nil {
+		c.lives = map[string]life{}
+	}
+	switch at := c.lives[r.Run]; r.typ() {
+	case event.TypeExited:
+		c.lives[r.Run] = lifeOver
+	case event.TypeLost:
+		c.lives[r.Run] = max(at, lifeLost)
+	default:
+		c.lives[r.Run] = at
+	}
+}
+
+// A life is how far a run has come, as far as its records say.
+type life int
+
+const (
+	lifeOpen life = iota // it goes on
+	lifeLost             // a relay says that its edge is gone
+	lifeOver
+)
+
+// maxOpenRuns bounds how many runs without an end are named, for each tenant.
+const maxOpenRuns = 100
+
+// openRuns says which runs have no end in the archive.
+func (c *verifyChain) openRuns() {
+	more := 0
+	said := 0
+	for _, run := range slices.Sorted(maps.Keys(c.lives)) {
+		f := Finding{Code: RunOpen, Run: run, Text: "it has no event that says how it ended: it goes on, its edge was killed, or its end is not archived yet"}
+		switch c.lives[run] {
+		case lifeOver:
+			continue
+		case lifeLost:
+			f.Text = "it has no event that says how it ended, and a relay says that its edge is gone"
+		case lifeOpen:
+		}
+		if said++; said > maxOpenRuns {
+			more++
+			continue
+		}
+		c.note(f)
+	}
+	if more > 0 {
+		c.note(Finding{Code: RunOpen, Text: fmt.Sprintf("%d more runs have no event that says how they ended", more)})
+	}
 }
