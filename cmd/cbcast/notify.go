@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"unicode/utf8"
@@ -132,10 +131,31 @@ SIGHUP reads the file again; one that is wrong changes nothing.`,
 }
 
 func (a *app) notifyCheck(path string) error {
-	r, err := notify.LoadFile(path)
-	if err != nil {
-		return err
+	r, findings := notify.Inspect(path, a.notifyOptions(consumerEnv{}))
+	if r != nil {
+		a.notifySays(path, r)
+		if r.HasButtons() {
+			findings = append(findings, a.relayFindings()...)
+		}
 	}
+	wrong := 0
+	for _, f := range findings {
+		word := "wrong"
+		if f.Here {
+			word = "not here"
+		} else {
+			wrong++
+		}
+		fmt.Fprintf(a.io.err, "%s: %s\n", word, printable(f.Text))
+	}
+	if wrong > 0 {
+		return &exitError{exitFailed, nil}
+	}
+	return nil
+}
+
+// notifySays prints which rule is for what.
+func (a *app) notifySays(path string, r *notify.Rules) {
 	fmt.Fprintf(a.io.out, "%s: %d destinations, %d rules\n\n", path, len(r.Destinations), len(r.Rules))
 	samples := r.Samples()
 	width := 0
@@ -146,18 +166,12 @@ func (a *app) notifyCheck(path string) error {
 		fmt.Fprintf(a.io.out, "%-*s  %s\n", width, s.What, s.Says)
 	}
 	fmt.Fprintf(a.io.out, "\nassumed where nothing else stands: %s\n", notify.Assumed())
-	wrong := 0
-	for _, f := range r.Findings(a.notifyOptions(consumerEnv{})) {
-		word := "wrong"
-		if f.Here {
-			word = "not here"
-		} else {
-			wrong++
-		}
-		fmt.Fprintf(a.io.err, "%s: %s\n", word, f.Text)
-	}
-	if wrong > 0 {
-		return &exitError{exitFailed, nil}
+}
+
+// relayFindings says what clicks lack to reach the runs.
+func (a *app) relayFindings() []notify.Finding {
+	if _, err := a.relayToken(); err != nil {
+		return []notify.Finding{{Here: true, Text: "buttons: " + err.Error() + "; set CBCAST_NOTIFY_RELAY_TOKEN_FILE"}}
 	}
 	return nil
 }
@@ -198,9 +212,9 @@ func (a *app) relayToken() (string, error) {
 	if file == "" {
 		file = a.tokenFile()
 	}
-	b, err := os.ReadFile(file)
+	b, err := notify.ReadSecret(file)
 	if err != nil {
 		return "", fmt.Errorf("read the relay's token: %w", err)
 	}
-	return strings.TrimSpace(string(b)), nil
+	return strings.TrimSpace(b), nil
 }

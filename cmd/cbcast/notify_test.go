@@ -46,7 +46,7 @@ func TestStaticErrors(t *testing.T) {
 		env  []string
 		want string
 	}{
-		"variable of a secret": {"notify", []string{"CBCAST_NOTIFY_RULES=" + rulesFile(t, secret)}, "notify: destination hook: env:NO_SUCH_HOOK stands for nothing here: the variable NO_SUCH_HOOK is not set"},
+		"variable of a secret": {"notify", []string{"CBCAST_NOTIFY_RULES=" + rulesFile(t, secret)}, "line 3, column 30: destination hook: env:NO_SUCH_HOOK stands for nothing here: the variable NO_SUCH_HOOK is not set"},
 		"form of a secret":     {"notify", []string{"CBCAST_NOTIFY_RULES=" + rulesFile(t, form)}, "it must begin with whsec_ or whsk_"},
 		"no rules file":        {"notify", []string{"CBCAST_NOTIFY_RULES=" + filepath.Join(t.TempDir(), "none.yaml")}, "no such file"},
 		"wrong rules":          {"notify", []string{"CBCAST_NOTIFY_RULES=" + rulesFile(t, "version: 7\n")}, "version is 7: write 1"},

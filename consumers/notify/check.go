@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,61 +17,85 @@ import (
 	"github.com/cbcast/cbcast/internal/run"
 )
 
-// Check says what keeps the rules of o.Config from ever being used here: the file, and
-// what its destinations are set to. Nothing is connected to and nothing kept.
+// Check says what keeps the rules of o.Config from ever being used here, all of it: the
+// file, and what its destinations are set to. Nothing is connected to, opened or kept.
 func Check(o Options) error {
-	r, err := LoadFile(o.Config.Rules)
-	if err != nil {
-		return err
+	r, errs := readFile(o.Config.Rules)
+	if r != nil {
+		errs = append(errs, r.usable(o)...)
 	}
-	return r.usable(o)
+	return errors.Join(append(o.Config.wrong(), inOrder(errs)...)...)
 }
 
-// tempDir makes a directory for a moment: where such are, or, in an image that has no such
-// place, beside what notify keeps.
-func tempDir(beside, pattern string) (string, error) {
-	dir, err := os.MkdirTemp("", pattern)
-	if err == nil || beside == "" {
-		return dir, err
+// wrong lists what the environment says and cannot be.
+func (c *Config) wrong() (errs []error) {
+	if c.ToldAge < 0 || c.ToldAge > maxDuration {
+		errs = append(errs, fmt.Errorf("CBCAST_NOTIFY_TOLD_AGE is %v: write how long it is remembered what was told, like 2160h (at most %s)", c.ToldAge, inDays(maxDuration)))
 	}
-	if err := os.MkdirAll(beside, 0o700); err != nil {
-		return "", err
+	if c.RelayURL != "" {
+		u, err := url.Parse(c.RelayURL)
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			errs = append(errs, errors.New("CBCAST_NOTIFY_RELAY_URL must begin with http:// or https:// and name a host"))
+		}
 	}
-	return os.MkdirTemp(beside, pattern)
+	return errs
 }
 
-// usable opens each destination once.
-func (r *Rules) usable(o Options) error {
-	dir, err := tempDir(o.Dir, "cbcast-notify-check")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	o.Dir = dir
+// usable says what keeps destinations from being opened, without their secrets.
+func (r *Rules) usable(o Options) (errs []error) {
+	o.Actor = nil // so nothing is written
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(r.Destinations)) {
-		if err := r.Destinations[name].usable(name, o); err != nil {
-			errs = append(errs, fmt.Errorf("destination %s: %w", name, err))
+		s, err := r.Destinations[name].resolved(o.Env)
+		if err != nil {
+			errs = append(errs, r.about(name, nil, err)...)
+			continue
+		}
+		opened, err := s.open(name, o)
+		if err != nil {
+			errs = append(errs, r.about(name, s.hidden, err)...)
+			continue
+		}
+		if err := opened.Close(); err != nil {
+			errs = append(errs, r.about(name, s.hidden, err)...)
 		}
 	}
-	return errors.Join(errs...)
+	return errs
 }
 
-// usable says why a destination cannot be opened, without its secrets.
-func (d *Destination) usable(name string, o Options) error {
-	settings, hidden, err := d.settled(o.Env)
-	if err == nil {
-		var s sink.Sink
-		if s, err = openSink(name, settings, o); err == nil {
-			return s.Close()
+// about says of what is wrong with a destination where in the file that stands, without
+// its secrets.
+func (r *Rules) about(name string, hidden *sink.Hidden, err error) (errs []error) {
+	for _, e := range each(err) {
+		errs = append(errs, r.problem("/destinations/"+pointer(name)+keyOf(e), "destination %s: %s", name, hidden.Clean(e.Error())))
+	}
+	return errs
+}
+
+func keyOf(err error) string {
+	var at *sink.SettingError
+	if errors.As(err, &at) {
+		return "/" + at.Key
+	}
+	return ""
+}
+
+// problem is something wrong at a place of the file, or at the nearest around it that the
+// file has.
+func (r *Rules) problem(at, format string, args ...any) *FileError {
+	e := &FileError{Name: r.name, Place: Place{1, 1}, What: fmt.Sprintf(format, args...)}
+	if r.doc == nil {
+		return e
+	}
+	for ; at != ""; at = at[:strings.LastIndexByte(at, '/')] {
+		if p, ok := r.doc.places[at]; ok {
+			e.Place = p
+			break
 		}
 	}
-	clean := &scrubber{}
-	clean.set(hidden)
-	return errors.New(clean.clean(err.Error()))
+	return e
 }
 
 // A TestResult says what became of a test.
@@ -90,21 +114,14 @@ func Test(ctx context.Context, r *Rules, dest string, o Options) (TestResult, er
 	if d == nil {
 		return TestResult{}, fmt.Errorf("%s: %w; they are %s", dest, ErrNoDestination, strings.Join(slices.Sorted(maps.Keys(r.Destinations)), ", "))
 	}
-	settings, hidden, err := d.settled(o.Env)
+	set, err := d.resolved(o.Env)
 	if err != nil {
-		return TestResult{}, fmt.Errorf("destination %s: %w", dest, err)
+		return TestResult{}, errors.Join(r.about(dest, nil, err)...)
 	}
-	clean := &scrubber{}
-	clean.set(hidden)
-	dir, err := tempDir(o.Dir, "cbcast-notify-test")
+	o.Actor = nil // a test has no buttons, whose keys would be kept
+	s, err := set.open(dest, o)
 	if err != nil {
-		return TestResult{}, err
-	}
-	defer os.RemoveAll(dir)
-	o.Dir = dir // what a sink keeps of a test is not what it keeps of runs
-	s, err := openSink(dest, settings, o)
-	if err != nil {
-		return TestResult{}, fmt.Errorf("destination %s: %s", dest, clean.clean(err.Error()))
+		return TestResult{}, errors.Join(r.about(dest, set.hidden, err)...)
 	}
 	defer func() { _ = s.Close() }()
 	now := time.Now().UTC()
@@ -117,14 +134,14 @@ func Test(ctx context.Context, r *Rules, dest string, o Options) (TestResult, er
 	ctx, cancel := context.WithTimeout(ctx, testPatience)
 	defer cancel()
 	began := time.Now()
-	out := s.Send(ctx, n)
+	out := set.hidden.Outcome(s.Send(ctx, n))
 	took := time.Since(began).Round(time.Millisecond)
 	text := fmt.Sprintf("%s: %s in %v", dest, out.Verdict, took)
 	if out.Err != nil {
-		text += ": " + clean.clean(out.Err.Error())
+		text += ": " + out.Err.Error()
 	}
 	if out.Note != "" {
-		text += " (" + clean.clean(out.Note) + ")"
+		text += " (" + out.Note + ")"
 	}
 	if out.After > 0 {
 		text += fmt.Sprintf("; it asks to be left alone for %v", out.After)

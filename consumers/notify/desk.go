@@ -45,7 +45,6 @@ type desk struct {
 	wake       chan struct{} // has one when the clock is to look
 	idle       bool          // nothing is delivered by this process
 	start      func(*lane)   // starts a lane's goroutine; nil before Run and after it
-	secrets    *scrubber
 	links      func(tenant, run string) string
 }
 
@@ -59,7 +58,7 @@ func openDesk(dir string, toldAge time.Duration, log *slog.Logger, m *metrics) (
 	}
 	d = &desk{
 		dir: dir, log: log, m: m, st: newState(), sinks: map[string]*held{}, lanes: map[string]*lane{},
-		wake: make(chan struct{}, 1), secrets: &scrubber{},
+		wake: make(chan struct{}, 1),
 	}
 	if d.lock, err = lockFile(filepath.Join(dir, "outbox.lock")); err != nil {
 		return nil, err

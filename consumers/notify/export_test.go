@@ -4,9 +4,9 @@ import "fmt"
 
 // Violations reads a rules file and holds it against the schema: each place and keyword.
 func Violations(file []byte) (value any, bad []string, err error) {
-	d, err := readYAML(file)
-	if err != nil {
-		return nil, nil, err
+	d, errs := readYAML(file)
+	if len(errs) > 0 {
+		return nil, nil, errs[0]
 	}
 	s, err := compiled()
 	if err != nil {

@@ -32,6 +32,7 @@ type lane struct {
 type held struct {
 	sink.Sink
 	sum     [32]byte // of its settings
+	hidden  *sink.Hidden
 	uses    int
 	retired bool
 	stop    func() // ends what it does beside Send, and waits for it
@@ -271,6 +272,7 @@ func (d *desk) send(ctx context.Context, h *held, n *sink.Notice) (out sink.Outc
 		if p := recover(); p != nil {
 			out = sink.Outcome{Verdict: sink.Unknown, Err: fmt.Errorf("the destination's code failed: %v", p)}
 		}
+		out = h.hidden.Outcome(out) // sinks say no secret: this is behind them
 	}()
 	d.m.requests.WithLabelValues(h.Name()).Inc()
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -297,7 +299,7 @@ func (d *desk) release(h *held) {
 	d.mu.Unlock()
 	if last {
 		if err := h.shut(); err != nil {
-			d.log.Warn("close destination", "destination", h.Name(), "error", d.secrets.clean(err.Error()))
+			d.log.Warn("close destination", "destination", h.Name(), "error", h.hidden.Clean(err.Error()))
 		}
 	}
 }

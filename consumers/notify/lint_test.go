@@ -49,19 +49,19 @@ rules:
 		got = append(got, word+f.Text)
 	}
 	want := []string{
-		"wrong: destination form: secret 1: it must begin with whsec_ or whsk_",
-		"wrong: destination form: secret 3: what follows the prefix is no base64",
-		"not here: destination gone: env:NONE stands for nothing here: the variable NONE is not set: set it where cbcast notify runs",
-		"wrong: destination gone: secret 1: what follows the prefix is no base64",
-		`wrong: destination inside: 10.1.2.3 is refused: the address is not a public one: it is private (the rules can allow it): allow: ["10.1.2.3"]`,
-		`wrong: destination mailer: 192.168.1.1 is refused: the address is not a public one: it is private (the rules can allow it): allow: ["192.168.1.1"]`,
-		`wrong: destination mine: localhost is refused: the address is not a public one: it is this machine's own (the rules can allow it): allow: ["localhost"]`,
-		"not here: destination passwd: argv: /etc/passwd is no program",
-		"not here: destination tool: argv: there is no program no-such-tool in PATH",
-		"wrong: rule long: duration: min is over max: nothing is matched",
-		"wrong: rule dear: cost: min is over max: nothing is matched",
-		"wrong: rule many: group: interval is less than wait: it does nothing",
-		"wrong: rule late: is never reached: all before it takes every notice, and does not say continue",
+		"wrong: line 3, column 64: destination form: secret 1: it must begin with whsec_ or whsk_",
+		"wrong: line 3, column 88: destination form: secret 3: what follows the prefix is no base64",
+		"not here: line 4, column 30: destination gone: env:NONE stands for nothing here: the variable NONE is not set: set it where cbcast notify runs",
+		"wrong: line 4, column 50: destination gone: secret 1: what follows the prefix is no base64",
+		`wrong: line 5, column 38: destination inside: 10.1.2.3 is refused: the address is not a public one: it is private (the rules can allow it): allow: ["10.1.2.3"]`,
+		`wrong: line 8, column 31: destination mailer: 192.168.1.1 is refused: the address is not a public one: it is private (the rules can allow it): allow: ["192.168.1.1"]`,
+		`wrong: line 6, column 30: destination mine: localhost is refused: the address is not a public one: it is this machine's own (the rules can allow it): allow: ["localhost"]`,
+		"not here: line 11, column 33: destination passwd: argv: /etc/passwd is no program",
+		"not here: line 9, column 31: destination tool: argv: there is no program no-such-tool in PATH",
+		"wrong: line 13, column 36: rule long: duration: min is over max: nothing is matched",
+		"wrong: line 14, column 32: rule dear: cost: min is over max: nothing is matched",
+		"wrong: line 15, column 60: rule many: group: interval is less than wait: it does nothing",
+		"wrong: line 18, column 5: rule late: is never reached: all before it takes every notice, and does not say continue",
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("findings (-want +got):\n%s", d)

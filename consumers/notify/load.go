@@ -1,13 +1,12 @@
 package notify
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -21,82 +20,146 @@ const maxRulesFile = 1 << 20
 // LoadFile reads and checks a rules file. What is wrong with it is a [*FileError]
 // each, joined.
 func LoadFile(path string) (*Rules, error) {
-	data, err := readRegular(path, maxRulesFile)
-	if err != nil {
-		return nil, fmt.Errorf("read rules: %w", err)
+	r, errs := readFile(path)
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
 	}
-	return Load(data, path)
+	return r, nil
 }
 
-// readRegular reads a file of at most limit bytes. Of a pipe and a device nobody knows
-// when they end, and opening one may wait.
-func readRegular(path string, limit int64) ([]byte, error) {
-	info, err := os.Stat(path)
+// readFile returns also of a file that is wrong what can be used of it, for more to be
+// said about that. Such rules are not for use.
+func readFile(path string) (*Rules, []error) {
+	data, err := readRegular(path, maxRulesFile)
 	if err != nil {
-		return nil, err
+		return nil, []error{fmt.Errorf("read rules: %w", err)}
 	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file", path)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(data)) > limit {
-		err = fmt.Errorf("%s has more than %d bytes, too many for it", path, limit)
-	}
-	return data, err
+	return read(data, path)
 }
 
 // Load is [LoadFile] for bytes; name stands in errors.
 func Load(data []byte, name string) (*Rules, error) {
+	r, errs := read(data, name)
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return r, nil
+}
+
+func read(data []byte, name string) (*Rules, []error) {
 	r, errs := load(data)
+	if r != nil {
+		r.name = name
+	}
 	for _, e := range errs {
 		var fe *FileError
 		if errors.As(e, &fe) {
 			fe.Name = name
 		}
 	}
-	return r, errors.Join(errs...)
+	return r, inOrder(errs)
 }
 
+// inOrder sorts errors by where they are in the file, and drops what is said twice.
+func inOrder(errs []error) []error {
+	slices.SortStableFunc(errs, func(a, b error) int {
+		var x, y *FileError
+		if !errors.As(a, &x) || !errors.As(b, &y) {
+			return 0
+		}
+		return cmp.Or(x.Line-y.Line, x.Column-y.Column)
+	})
+	return slices.CompactFunc(errs, func(a, b error) bool { return a.Error() == b.Error() })
+}
+
+// load reads all that it can. With errors the rules lack what these are about.
 func load(data []byte) (*Rules, []error) {
-	doc, err := readYAML(data)
-	if err != nil {
-		return nil, []error{err}
+	doc, errs := readYAML(data)
+	if doc == nil {
+		return nil, errs
 	}
 	s, err := compiled()
 	if err != nil {
 		return nil, []error{fmt.Errorf("schema of rules: %w", err)}
 	}
-	if bad := s.check(doc.value, ""); len(bad) > 0 {
-		return nil, doc.explain(bad)
+	bad := s.check(doc.value, "")
+	bad = append(bad, s.durations(doc.value, "")...)
+	errs = append(errs, doc.explain(bad)...)
+	top, ok := doc.value.(map[string]any)
+	if !ok {
+		return nil, errs
 	}
-	raw, err := json.Marshal(doc.value)
+	wrong := slices.Clone(doc.bad)
+	for _, v := range bad {
+		wrong = append(wrong, v.At)
+	}
+	raw, err := json.Marshal(whole(top, wrong))
 	if err != nil {
-		return nil, []error{err}
+		return nil, append(errs, err)
 	}
-	r := &Rules{sum: sha256.Sum256(raw)}
+	r := &Rules{sum: sha256.Sum256(raw), doc: doc}
 	if err := json.Unmarshal(raw, r); err != nil {
-		return nil, []error{fmt.Errorf("read rules: %w", err)}
+		return nil, append(errs, fmt.Errorf("read rules: %w", err))
 	}
 	var parts struct {
 		Destinations map[string]json.RawMessage `json:"destinations"`
 	}
 	if err := json.Unmarshal(raw, &parts); err != nil {
-		return nil, []error{err}
+		return nil, append(errs, err)
 	}
 	for name, d := range r.Destinations {
 		d.settings = parts.Destinations[name]
 	}
-	c := &checker{doc: doc, r: r}
+	c := &checker{doc: doc, r: r, destinations: keysOf(top["destinations"]), quiet: keysOf(top["quiet"])}
 	c.check()
-	if len(c.errs) > 0 {
-		return nil, c.errs
+	return r, append(errs, c.errs...)
+}
+
+func keysOf(v any) map[string]bool {
+	m, _ := v.(map[string]any)
+	names := map[string]bool{}
+	for name := range m {
+		names[name] = true
 	}
-	return r, nil
+	return names
+}
+
+// whole is the document without what is wrong: of destinations, quiet hours and rules
+// each alone. A rule that is wrong is null, so that the others keep their places.
+func whole(top map[string]any, wrong []string) map[string]any {
+	broken := func(at string) bool {
+		return slices.ContainsFunc(wrong, func(w string) bool { return w == at || strings.HasPrefix(w, at+"/") })
+	}
+	out := map[string]any{}
+	for key, v := range top {
+		at := "/" + pointer(key)
+		switch v := v.(type) {
+		case map[string]any:
+			m := map[string]any{}
+			for name, e := range v {
+				if _, object := e.(map[string]any); object && !broken(at+"/"+pointer(name)) {
+					m[name] = e
+				}
+			}
+			out[key] = m
+		case []any:
+			list := slices.Clone(v)
+			if key != "rules" && broken(at) {
+				continue
+			}
+			for i := range list {
+				if broken(fmt.Sprintf("%s/%d", at, i)) {
+					list[i] = nil
+				}
+			}
+			out[key] = list
+		default:
+			if !broken(at) {
+				out[key] = v
+			}
+		}
+	}
+	return out
 }
 
 // A checker looks at what a schema cannot say.
@@ -104,6 +167,8 @@ type checker struct {
 	doc  *document
 	r    *Rules
 	errs []error
+
+	destinations, quiet map[string]bool // all names, also of those that are wrong
 }
 
 func (c *checker) fail(at, format string, args ...any) {
@@ -123,6 +188,9 @@ func (c *checker) check() {
 	names := map[string]bool{}
 	for i, rule := range r.Rules {
 		at := fmt.Sprintf("/rules/%d", i)
+		if rule == nil {
+			continue
+		}
 		if names[rule.Name] {
 			c.fail(at+"/name", "there is a rule %q already: give this one another name", rule.Name)
 		}
@@ -132,18 +200,23 @@ func (c *checker) check() {
 }
 
 func (c *checker) destination(at, or, name string) {
-	if c.r.Destinations[name] != nil {
+	if c.destinations[name] {
 		return
 	}
 	if _, ok := c.doc.places[at]; !ok {
 		at = or
 	}
-	c.fail(at, "there is no destination %q: it is one of %s", name, strings.Join(slices.Sorted(maps.Keys(c.r.Destinations)), ", "))
+	c.fail(at, "there is no destination %q: it is one of %s", name, strings.Join(slices.Sorted(maps.Keys(c.destinations)), ", "))
 }
 
 func (c *checker) targets(at string, to []Target) {
 	for i, t := range to {
 		c.destination(fmt.Sprintf("%s/%d", at, i), at, t.Destination)
+		if d := c.r.Destinations[t.Destination]; d != nil && d.Type == "email" && t.At != "" {
+			if err := sink.CheckAddresses(t.At); err != nil {
+				c.fail(fmt.Sprintf("%s/%d/at", at, i), "%s.at: %v", where(fmt.Sprintf("%s/%d", at, i)), err)
+			}
+		}
 	}
 }
 
@@ -163,13 +236,17 @@ func (c *checker) words(at string, got, known list) {
 			if _, ok := c.doc.places[p]; !ok {
 				p = at
 			}
-			c.fail(p, "%q is not known here: it is one of %s", w, strings.Join(known, ", "))
+			c.fail(p, "%q is not known here: it is one of %s", shown(w), strings.Join(known, ", "))
 		}
 	}
 }
 
 func (c *checker) rule(at string, r *Rule) {
-	for name, m := range map[string]*Match{"match": r.Match, "except": r.Except} {
+	for _, name := range []string{"match", "except"} {
+		m := r.Match
+		if name == "except" {
+			m = r.Except
+		}
 		if m == nil {
 			continue
 		}
@@ -180,7 +257,7 @@ func (c *checker) rule(at string, r *Rule) {
 		c.words(at+"/"+name+"/kind", m.Kind, ruleKinds)
 		c.words(at+"/"+name+"/dialect", m.Dialect, dialects)
 		c.words(at+"/"+name+"/verdict", m.Verdict, verdicts)
-		for label := range m.CI {
+		for _, label := range slices.Sorted(maps.Keys(m.CI)) {
 			if !ciLabels.has(strings.TrimPrefix(label, "ci")) {
 				c.fail(at+"/"+name+"/ci/"+pointer(label)+"#", "%q is no label of a CI job: it is one of %s", label, strings.Join(ciLabels, ", "))
 			}
@@ -190,6 +267,9 @@ func (c *checker) rule(at string, r *Rule) {
 	c.words(at+"/pass", r.Pass, passKinds)
 	for i, name := range r.Quiet {
 		q := c.r.Quiet[name]
+		if q == nil && c.quiet[name] {
+			continue
+		}
 		if q == nil {
 			p := fmt.Sprintf("%s/quiet/%d", at, i)
 			if _, ok := c.doc.places[p]; !ok {

@@ -112,21 +112,16 @@ const commitEvery = 100 * time.Millisecond
 func (n *Notifier) use(r *Rules) error {
 	d := n.d
 	opened := map[string]*held{}
-	var hidden []string
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(r.Destinations)) {
 		if n.o.Idle {
 			break
 		}
-		settings, secrets, err := r.Destinations[name].settled(n.o.Env)
-		if err == nil {
-			hidden = append(hidden, secrets...)
-			err = n.open(opened, r, name, settings)
-		}
+		set, err := r.Destinations[name].resolved(n.o.Env)
 		if err != nil {
-			s := &scrubber{}
-			s.set(secrets)
-			errs = append(errs, fmt.Errorf("destination %s: %s", name, s.clean(err.Error())))
+			errs = append(errs, r.about(name, nil, err)...)
+		} else if err := n.open(opened, name, set); err != nil {
+			errs = append(errs, r.about(name, set.hidden, err)...)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -138,7 +133,6 @@ func (n *Notifier) use(r *Rules) error {
 		return err
 	}
 	d.mu.Lock()
-	d.secrets.set(hidden)
 	old := d.sinks
 	d.rules, d.sinks = r, opened
 	if n.ctx != nil {

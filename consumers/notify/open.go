@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -49,20 +48,20 @@ type settings struct {
 
 // open makes the sink of a destination, or takes the one in use where nothing of it
 // has changed.
-func (n *Notifier) open(into map[string]*held, r *Rules, name string, raw json.RawMessage) error {
-	sum := sha256.Sum256(raw)
+func (n *Notifier) open(into map[string]*held, name string, set *settled) error {
+	sum := sha256.Sum256(set.raw)
 	n.d.mu.Lock()
 	old := n.d.sinks[name]
 	n.d.mu.Unlock()
-	if old != nil && old.sum == sum {
+	if old != nil && old.sum == sum && len(set.bad) == 0 {
 		into[name] = old
 		return nil
 	}
-	s, err := openSink(name, raw, n.o)
+	s, err := set.open(name, n.o)
 	if err != nil {
 		return err
 	}
-	into[name] = &held{Sink: s, sum: sum, stop: func() {}}
+	into[name] = &held{Sink: s, sum: sum, hidden: set.hidden, stop: func() {}}
 	return nil
 }
 
@@ -71,15 +70,20 @@ func openSink(name string, raw json.RawMessage, o Options) (sink.Sink, error) {
 	if err := json.Unmarshal(raw, &s); err != nil {
 		return nil, errors.New("its settings cannot be read")
 	}
-	guard, err := sink.NewGuard(s.Allow, s.Proxy)
-	if err != nil {
-		return nil, err
+	guard, badGuard := sink.NewGuard(s.Allow, s.Proxy)
+	roots, badRoots := authorities(s.CA)
+	opened, err := s.sink(name, guard, roots, o)
+	if bad := errors.Join(badGuard, badRoots, err); bad != nil {
+		if err == nil {
+			bad = errors.Join(bad, opened.Close())
+		}
+		return nil, bad
 	}
+	return opened, nil
+}
+
+func (s *settings) sink(name string, guard *sink.Guard, roots *x509.CertPool, o Options) (sink.Sink, error) {
 	timeout := time.Duration(s.Timeout)
-	roots, err := authorities(s.CA)
-	if err != nil {
-		return nil, err
-	}
 	switch s.Type {
 	case "webhook":
 		return sink.NewWebhook(sink.WebhookConfig{
@@ -107,21 +111,27 @@ func openSink(name string, raw json.RawMessage, o Options) (sink.Sink, error) {
 			RootCAs: roots, Timeout: timeout, Guard: guard,
 		})
 	}
-	return nil, fmt.Errorf("the type %s is not known", s.Type)
+	return nil, fmt.Errorf("the type %s is not known", s.Type) // the schema has these
 }
+
+// maxAuthorities bounds a file of certificates: the system's own has 200 kB.
+const maxAuthorities = 4 << 20
 
 // authorities reads the PEM file of a server's certificate authorities, nil for "".
 func authorities(path string) (*x509.CertPool, error) {
 	if path == "" {
 		return nil, nil
 	}
-	pem, err := os.ReadFile(path)
+	bad := func(err error) error {
+		return &sink.SettingError{Key: "ca", Err: fmt.Errorf("read its authorities: %w", err)}
+	}
+	pem, err := readRegular(path, maxAuthorities)
 	if err != nil {
-		return nil, fmt.Errorf("read its authorities: %w", err)
+		return nil, bad(err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("read its authorities: %s has no certificate", path)
+		return nil, bad(fmt.Errorf("%s has no certificate", path))
 	}
 	return pool, nil
 }

@@ -17,7 +17,7 @@ func (d *desk) outcome(l *lane, it *item, n *sink.Notice, unsure bool, out sink.
 	now := time.Now()
 	why := ""
 	if out.Err != nil {
-		why = d.secrets.clean(out.Err.Error())
+		why = out.Err.Error()
 	}
 	d.keepRef(it, out.Ref, now)
 	if out.Verdict != sink.Delivered {
@@ -38,7 +38,7 @@ func (d *desk) outcome(l *lane, it *item, n *sink.Notice, unsure bool, out sink.
 		d.m.delivered(it, now)
 		d.sent.add(it, d.noteOfSent(n), now)
 		if out.Note != "" {
-			log.Warn("notice delivered, not as it was to be", "note", d.secrets.clean(out.Note))
+			log.Warn("notice delivered, not as it was to be", "note", out.Note)
 		} else {
 			log.Debug("notice delivered")
 		}
@@ -73,7 +73,7 @@ func (d *desk) outcome(l *lane, it *item, n *sink.Notice, unsure bool, out sink.
 func (d *desk) again(l *lane, it *item, out sink.Outcome, unsure bool, now time.Time) {
 	after, more := d.rules.climb(l.dest).after(it.Tries)
 	if !more && !out.Throttled { // the ladder is at its end
-		d.bury(it, "every attempt failed, the last with: "+d.secrets.clean(errText(out.Err)), "dead")
+		d.bury(it, "every attempt failed, the last with: "+errText(out.Err), "dead")
 		return
 	}
 	t := &try{Item: it.ID, N: it.Tries, Unsure: unsure}

@@ -109,8 +109,8 @@ func (n *Notifier) answerAll() {
 	for _, name := range names {
 		var a Answer
 		var r Request
-		b, err := os.ReadFile(name)
-		if err == nil && len(b) <= maxRequest {
+		b, err := readRegular(name, maxRequest)
+		if err == nil {
 			err = json.Unmarshal(b, &r)
 		}
 		if err == nil {

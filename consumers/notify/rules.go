@@ -19,7 +19,9 @@ type Rules struct {
 	Quiet        map[string]*Quiet       `json:"quiet,omitempty"`
 	Rules        []*Rule                 `json:"rules"`
 
-	sum [32]byte // of the file
+	sum  [32]byte // of the file
+	name string   // of the file
+	doc  *document
 }
 
 // A Destination is where notices go: how it is reached, and how hard it is tried.

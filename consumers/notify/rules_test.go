@@ -14,7 +14,7 @@ const head = "version: 1\ndestinations:\n  hook: {type: webhook, url: env:HOOK}\
 
 var ruleErrors = []struct{ name, file, want string }{
 	{"no YAML", "version: [", "line 1, column 1: this is no YAML: did not find expected node content"},
-	{"empty", "", "line 1, column 1: this is no YAML: EOF"},
+	{"empty", "", "line 1, column 1: the file is empty"},
 	{"two documents", head + "rules: [{name: a, to: [hook]}]\n---\nx: 1\n", "line 5, column 1: a second document begins here: put everything into one"},
 	{"unknown key", head + "rules:\n  - {name: a, to: [hook], mentoin: x}\n", `line 5, column 27: "mentoin" is no key of rules[0]: remove it, or see cbcast notify --schema for those there are`},
 	{"unknown key of a destination", "version: 1\ndestinations:\n  hook: {type: webhook, url: x, token: y}\nrules: [{name: a, to: [hook]}]\n", `line 3, column 33: "token" is no key of destinations.hook: remove it, or see cbcast notify --schema for those there are`},

@@ -1,19 +1,32 @@
 package notify
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
-	"os"
+	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
-	"sync"
+
+	"github.com/cbcast/cbcast/consumers/notify/sink"
 )
 
 // A Lookup finds a variable of the environment.
 type Lookup func(name string) (string, bool)
+
+// reference is env:NAME or file:PATH for an error. What is no name of a variable may be the
+// secret itself.
+func reference(s string) string {
+	name, ok := strings.CutPrefix(s, "env:")
+	if ok && (shown(name) != name || !variable.MatchString(name)) {
+		return "env:…"
+	}
+	return s
+}
+
+var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // maxSecretFile bounds a file that holds a secret.
 const maxSecretFile = 64 << 10
@@ -22,6 +35,9 @@ const maxSecretFile = 64 << 10
 // "file:PATH" the file without its last line break, else the text itself.
 func resolve(s string, env Lookup) (string, error) {
 	if name, ok := strings.CutPrefix(s, "env:"); ok {
+		if reference(s) != s {
+			return "", errors.New("behind env: stands the name of a variable, and not what it holds")
+		}
 		if env == nil {
 			return "", fmt.Errorf("the variable %s cannot be read here", name)
 		}
@@ -32,122 +48,131 @@ func resolve(s string, env Lookup) (string, error) {
 		return v, nil
 	}
 	if path, ok := strings.CutPrefix(s, "file:"); ok {
-		info, err := os.Stat(path)
+		v, err := ReadSecret(path)
 		if err != nil {
 			return "", fmt.Errorf("a secret's file: %w", err)
-		}
-		if info.Size() > maxSecretFile {
-			return "", fmt.Errorf("a secret's file: %s is too large", path)
-		}
-		b, err := os.ReadFile(path)
-		if err != nil {
-			return "", fmt.Errorf("a secret's file: %w", err)
-		}
-		v := strings.TrimRight(string(b), "\r\n")
-		if v == "" {
-			return "", fmt.Errorf("a secret's file: %s is empty", path)
 		}
 		return v, nil
 	}
 	return s, nil
 }
 
+// ReadSecret reads a file that holds a secret, without its last line break.
+func ReadSecret(path string) (string, error) {
+	b, err := readRegular(path, maxSecretFile)
+	if err != nil {
+		return "", err
+	}
+	v := strings.TrimRight(string(b), "\r\n")
+	if v == "" {
+		return "", fmt.Errorf("%s is empty", path)
+	}
+	return v, nil
+}
+
 // secretKeys are the keys of a destination whose values are resolved, and hidden.
 // Below users and allow are none.
-var secretKeys = list{"token", "app_token", "signing_secret", "url", "secrets", "headers", "user", "password", "env", "proxy"}
+var secretKeys = list{"app_token", "env", "headers", "password", "proxy", "secrets", "signing_secret", "token", "url", "user"}
 
-// settled is a destination's settings with every reference resolved, and the secrets
-// among them.
-func (d *Destination) settled(env Lookup) (settings json.RawMessage, hidden []string, err error) {
+// A settled is a destination's settings with every reference resolved.
+type settled struct {
+	raw    json.RawMessage
+	hidden *sink.Hidden // its secrets
+	// bad says which settings refer to what is not here. They are texts of no meaning.
+	bad []*sink.SettingError
+}
+
+// resolved looks up what the settings refer to.
+func (d *Destination) resolved(env Lookup) (*settled, error) {
 	var m map[string]any
 	if err := json.Unmarshal(d.settings, &m); err != nil {
-		return nil, nil, err
+		return nil, errors.New("its settings cannot be read")
 	}
-	var errs []error
-	var walk func(v any) any
-	walk = func(v any) any {
+	out := &settled{}
+	var tokens, addresses []string
+	var walk func(v any, at string) any
+	walk = func(v any, at string) any {
 		switch v := v.(type) {
 		case string:
 			s, err := resolve(v, env)
 			if err != nil {
-				errs = append(errs, fmt.Errorf("%s stands for nothing here: %w", v, err)) // a reference, no secret
+				out.bad = append(out.bad, &sink.SettingError{Key: at, Err: fmt.Errorf("%s stands for nothing here: %w", reference(v), err)})
+				return s
 			}
-			hidden = append(hidden, s)
+			switch at {
+			case "url", "proxy":
+				addresses = append(addresses, s)
+			case "user": // below, with its password
+			default:
+				if v, ok := strings.CutPrefix(at, "env/"); !ok || sink.SecretVariable(v) {
+					tokens = append(tokens, s)
+				}
+			}
 			return s
 		case []any:
 			for i := range v {
-				v[i] = walk(v[i])
+				v[i] = walk(v[i], at+"/"+strconv.Itoa(i))
 			}
 		case map[string]any:
-			for k := range v {
-				v[k] = walk(v[k])
+			for _, k := range slices.Sorted(maps.Keys(v)) {
+				v[k] = walk(v[k], at+"/"+pointer(k))
 			}
 		}
 		return v
 	}
 	for _, k := range secretKeys {
 		if v, ok := m[k]; ok {
-			m[k] = walk(v)
+			m[k] = walk(v, k)
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, nil, err
-	}
-	settings, err = json.Marshal(m)
-	return settings, hidden, err
+	user, _ := m["user"].(string)
+	password, _ := m["password"].(string)
+	out.hidden = sink.NewHidden(addresses, tokens...).And(sink.HideLogin(user, password))
+	var err error
+	out.raw, err = json.Marshal(m)
+	return out, err
 }
 
-// A scrubber takes the secrets of the rules out of texts for logs and files: a second
-// line behind the sinks, which let none through.
-type scrubber struct {
-	mu     sync.RWMutex
-	hidden []string // the longest first
+// open makes the destination's sink of the settings. Without an actor of o nothing on the
+// disk is touched.
+func (s *settled) open(name string, o Options) (sink.Sink, error) {
+	var errs []error
+	for _, e := range s.bad {
+		errs = append(errs, e)
+	}
+	opened, err := openSink(name, s.raw, o)
+	if err == nil && len(errs) == 0 {
+		return opened, nil
+	}
+	if err == nil {
+		return nil, errors.Join(append(errs, opened.Close())...)
+	}
+	for _, e := range each(err) {
+		var at *sink.SettingError
+		if !errors.As(e, &at) || !s.unknown(at.Key) { // else it follows from the others
+			errs = append(errs, e)
+		}
+	}
+	return nil, errors.Join(errs...)
 }
 
-// minSecret is from which length on a value is taken out: shorter ones are words.
-const minSecret = 6
-
-func (s *scrubber) set(values []string) {
-	var all []string
-	add := func(v string) {
-		if len(v) >= minSecret && !slices.Contains(all, v) {
-			all = append(all, v)
-		}
-	}
-	for _, v := range values {
-		add(v)
-		u, err := url.Parse(v)
-		if err != nil || u.Host == "" {
-			continue
-		}
-		add(u.RequestURI())
-		add(strings.TrimPrefix(u.EscapedPath(), "/"))
-		add(u.RawQuery)
-		for part := range strings.SplitSeq(u.Path, "/") {
-			if len(part) >= 2*minSecret {
-				add(part)
-			}
-		}
-		for _, values := range u.Query() {
-			for _, v := range values {
-				add(v)
-			}
-		}
-		if p, ok := u.User.Password(); ok {
-			add(p)
-		}
-	}
-	slices.SortFunc(all, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
-	s.mu.Lock()
-	s.hidden = all
-	s.mu.Unlock()
+// unknown reports whether a setting, or one that it is made of, refers to what is not here.
+func (s *settled) unknown(key string) bool {
+	return slices.ContainsFunc(s.bad, func(b *sink.SettingError) bool {
+		return b.Key == key || strings.HasPrefix(key, b.Key+"/") || b.Key == "user" && key == "password"
+	})
 }
 
-func (s *scrubber) clean(text string) string {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	for _, h := range s.hidden {
-		text = strings.ReplaceAll(text, h, "[hidden]")
+// each lists errors that are joined, however deep.
+func each(err error) (all []error) {
+	switch many := err.(type) { //nolint:errorlint // what wraps one error has something to say of it
+	case nil:
+	case interface{ Unwrap() []error }:
+		for _, e := range many.Unwrap() {
+			all = append(all, each(e)...)
+		}
+	default:
+		all = append(all, err)
 	}
-	return text
+	return all
 }

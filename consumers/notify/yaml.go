@@ -1,7 +1,9 @@
 package notify
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"math"
 	"strconv"
 	"strings"
@@ -25,26 +27,38 @@ type document struct {
 	places map[string]Place // by JSON pointer; a key's own place by the pointer and "#"
 	nodes  int
 	bytes  int // of the pointers
+
+	errs []error  // that leave the rest of it readable
+	bad  []string // pointers of what they are about
 }
 
-// readYAML reads one document. JSON is YAML, so it is read, too.
-func readYAML(data []byte) (*document, error) {
+// readYAML reads one document. JSON is YAML, so it is read, too. With errors the document
+// is there as far as it can be, nil where it cannot.
+func readYAML(data []byte) (*document, []error) {
+	one := func(e error) (*document, []error) { return nil, []error{e} }
 	var root yaml.Node
 	dec := yaml.NewDecoder(strings.NewReader(string(data)))
-	if err := dec.Decode(&root); err != nil {
-		return nil, yamlError(err)
+	if err := dec.Decode(&root); errors.Is(err, io.EOF) {
+		return one(&FileError{Place: Place{1, 1}, What: "the file is empty"})
+	} else if err != nil {
+		return one(yamlError(err))
 	}
-	var more yaml.Node
-	if err := dec.Decode(&more); err == nil {
-		return nil, &FileError{Place: Place{more.Line, more.Column}, What: "a second document begins here: put everything into one"}
+	if root.Kind != yaml.DocumentNode || len(root.Content) == 0 {
+		return one(&FileError{Place: Place{1, 1}, What: "the file is empty"})
 	}
 	d := &document{places: map[string]Place{}}
-	if root.Kind != yaml.DocumentNode || len(root.Content) == 0 {
-		return nil, &FileError{Place: Place{1, 1}, What: "the file is empty"}
-	}
 	var err error
-	d.value, err = d.convert(root.Content[0], "")
-	return d, err
+	if d.value, err = d.convert(root.Content[0], ""); err != nil {
+		return one(err)
+	}
+	var more yaml.Node
+	switch err := dec.Decode(&more); {
+	case err == nil:
+		d.errs = append(d.errs, &FileError{Place: Place{more.Line, more.Column}, What: "a second document begins here: put everything into one"})
+	case !errors.Is(err, io.EOF):
+		d.errs = append(d.errs, yamlError(err))
+	}
+	return d, d.errs
 }
 
 // yamlError takes the line out of what the parser says.
@@ -73,10 +87,12 @@ func (d *document) convert(n *yaml.Node, at string) (any, error) {
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			k := n.Content[i]
 			if k.Kind != yaml.ScalarNode {
-				return nil, &FileError{Place: Place{k.Line, k.Column}, What: "a key must be a plain text"}
+				d.fail(k, at, "a key must be a plain text")
+				continue
 			}
 			if _, twice := m[k.Value]; twice {
-				return nil, &FileError{Place: Place{k.Line, k.Column}, What: fmt.Sprintf("%q stands here for the second time: remove one", k.Value)}
+				d.fail(k, at, fmt.Sprintf("%q stands here for the second time: remove one", k.Value))
+				continue
 			}
 			p := at + "/" + pointer(k.Value)
 			v, err := d.convert(n.Content[i+1], p)
@@ -98,30 +114,43 @@ func (d *document) convert(n *yaml.Node, at string) (any, error) {
 		}
 		return list, nil
 	case yaml.ScalarNode:
-		return scalar(n, fail)
+		v, what := scalar(n)
+		if what != "" {
+			d.fail(n, at, where(at)+": "+what)
+		}
+		return v, nil
 	default:
 		return nil, fail("this cannot be read")
 	}
 }
 
-func scalar(n *yaml.Node, fail func(string) error) (any, error) {
+// fail notes what is wrong at a place, where the rest of the file can be read.
+func (d *document) fail(n *yaml.Node, at, what string) {
+	d.errs = append(d.errs, &FileError{Place: Place{n.Line, n.Column}, What: what})
+	d.bad = append(d.bad, at)
+}
+
+// scalar is a value, or what is wrong with it.
+func scalar(n *yaml.Node) (v any, what string) {
 	switch n.ShortTag() {
 	case "!!null":
-		return nil, nil
+		return nil, ""
 	case "!!bool":
 		var v bool
-		err := n.Decode(&v)
-		return v, err
+		if err := n.Decode(&v); err != nil {
+			return nil, "this is neither true nor false"
+		}
+		return v, ""
 	case "!!int", "!!float":
 		var v float64
 		if err := n.Decode(&v); err != nil || math.IsInf(v, 0) || math.IsNaN(v) {
-			return nil, fail(fmt.Sprintf("%s is no number that can be used here", n.Value))
+			return nil, fmt.Sprintf("%s is no number that can be used here", shown(n.Value))
 		}
-		return v + 0, nil // -0 is 0
+		return v + 0, "" // -0 is 0
 	case "!!str", "!!timestamp", "!!merge":
-		return n.Value, nil
+		return n.Value, ""
 	}
-	return nil, fail("the tag " + n.Tag + " is not known here")
+	return nil, "the tag " + n.Tag + " is not known here"
 }
 
 func pointer(key string) string {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -35,33 +36,43 @@ type CommandConfig struct {
 // delivered, 75 asks for another attempt, another one is a refusal.
 type Command struct {
 	cfg   CommandConfig
-	quiet *secrets
+	quiet *Hidden
 }
 
 // NewCommand checks the configuration.
 func NewCommand(cfg CommandConfig) (*Command, error) {
+	var bad settingErrors
 	switch {
 	case len(cfg.Argv) == 0 || cfg.Argv[0] == "":
-		return nil, fmt.Errorf("command %s: it names no program", cfg.Name)
+		bad.say("argv", "argv names no program")
+	case slices.ContainsFunc(cfg.Argv, func(a string) bool { return strings.Contains(a, "\x00") }):
+		bad.say("argv", "argv has a NUL character, which no program can be given")
 	case cfg.Exec == nil:
-		return nil, fmt.Errorf("command %s: nothing can run programs here", cfg.Name)
+		bad.say("type", "nothing can run programs here")
 	}
 	var values []string
 	for _, e := range cfg.Env {
 		name, v, ok := strings.Cut(e, "=")
 		if !ok || name == "" || strings.HasPrefix(name, "CBCAST_") {
-			return nil, fmt.Errorf("command %s: %q is no variable for it", cfg.Name, short(name, 40))
+			bad.add("env/"+name, fmt.Errorf("env: %q is no variable for it", short(name, 40)))
+			continue
 		}
-		if secretName(name) {
+		if strings.Contains(v, "\x00") {
+			bad.add("env/"+name, fmt.Errorf("env: the value of %s has a NUL character", short(name, 40)))
+		}
+		if SecretVariable(name) {
 			values = append(values, v)
 		}
 	}
-	return &Command{cfg, newSecrets(nil, values...)}, nil
+	if err := bad.err(); err != nil {
+		return nil, err
+	}
+	return &Command{cfg, NewHidden(nil, values...)}, nil
 }
 
-// secretName reports whether a variable's value may be a secret: all are hidden but
+// SecretVariable reports whether a variable's value may be a secret: all are hidden but
 // what programs need everywhere.
-func secretName(name string) bool {
+func SecretVariable(name string) bool {
 	switch name {
 	case "PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "SHELL", "PWD", "TERM":
 		return false
@@ -94,7 +105,7 @@ func (c *Command) Send(ctx context.Context, n *Notice) Outcome {
 	inner, cancel := context.WithTimeout(ctx, cmp.Or(c.cfg.Timeout, commandTimeout))
 	defer cancel()
 	code, stderr, err := c.cfg.Exec(inner, c.cfg.Argv, c.cfg.Env, append(body, '\n'))
-	said := short(c.quiet.clean(string(stderr)), maxQuoted)
+	said := short(c.quiet.Clean(string(stderr)), maxQuoted)
 	if said != "" {
 		said = fmt.Sprintf(": %q", said)
 	}
@@ -106,7 +117,7 @@ func (c *Command) Send(ctx context.Context, n *Notice) Outcome {
 	case code < 0 && inner.Err() != nil:
 		return Outcome{Verdict: Unknown, Err: errors.New("the command was killed: given up")}
 	case err != nil:
-		return Outcome{Verdict: Refused, Err: errors.New("the command did not run: " + short(c.quiet.clean(err.Error()), maxQuoted))}
+		return Outcome{Verdict: Refused, Err: errors.New("the command did not run: " + short(c.quiet.Clean(err.Error()), maxQuoted))}
 	case code == exitTempFail:
 		return Outcome{Verdict: Retry, Err: fmt.Errorf("the command asks to be tried again (exit code %d)%s", code, said)}
 	case code < 0:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +11,6 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -129,7 +127,7 @@ func do(client *http.Client, q *http.Request) (*answer, Outcome) {
 
 // outcome reads a status as the rules of webhooks say. quiet hides what must not be
 // quoted of the body.
-func (a *answer) outcome(now time.Time, quiet *secrets) Outcome {
+func (a *answer) outcome(now time.Time, quiet *Hidden) Outcome {
 	o := Outcome{Err: fmt.Errorf("answered %d%s", a.status, a.quote(quiet))}
 	switch s := a.status; {
 	case s >= 200 && s < 300:
@@ -149,7 +147,7 @@ func (a *answer) outcome(now time.Time, quiet *secrets) Outcome {
 }
 
 // elsewhere names the host of a redirect, and nothing else of it.
-func (a *answer) elsewhere(quiet *secrets) string {
+func (a *answer) elsewhere(quiet *Hidden) string {
 	u, err := url.Parse(a.header.Get("Location"))
 	switch {
 	case err != nil || a.header.Get("Location") == "":
@@ -157,12 +155,12 @@ func (a *answer) elsewhere(quiet *secrets) string {
 	case u.Host == "":
 		return " within the host"
 	}
-	return " to the host " + short(quiet.clean(u.Host), 100)
+	return " to the host " + short(quiet.Clean(u.Host), 100)
 }
 
 // quote is the beginning of the body, where that is text.
-func (a *answer) quote(quiet *secrets) string {
-	text := short(quiet.clean(string(a.body)), maxQuoted)
+func (a *answer) quote(quiet *Hidden) string {
+	text := short(quiet.Clean(string(a.body)), maxQuoted)
 	if text == "" || strings.HasPrefix(strings.TrimSpace(text), "<") {
 		return "" // a page for people
 	}
@@ -186,102 +184,4 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 		return 0
 	}
 	return max(0, min(at.Sub(now), maxAfter))
-}
-
-// secrets are texts that no error and no log may hold: of a destination's address,
-// and its tokens.
-type secrets struct{ list []string }
-
-// newSecrets takes tokens as they are, and of addresses everything but the host.
-func newSecrets(addresses []string, tokens ...string) *secrets {
-	s := &secrets{}
-	add := func(text string) {
-		if len(text) >= 3 && !slices.Contains(s.list, text) {
-			s.list = append(s.list, text)
-		}
-	}
-	for _, t := range tokens {
-		add(t)
-	}
-	for _, a := range addresses {
-		add(a)
-		u, err := url.Parse(a)
-		if err != nil {
-			continue
-		}
-		add(u.EscapedPath())
-		add(u.RawQuery)
-		addUser(a, u, add)
-		for part := range strings.SplitSeq(u.Path, "/") {
-			add(part)
-		}
-		for _, values := range u.Query() {
-			for _, v := range values {
-				add(v)
-			}
-		}
-	}
-	s.sort()
-	return s
-}
-
-// sort puts the longest first: parts of one are not to stay.
-func (s *secrets) sort() { slices.SortFunc(s.list, func(a, b string) int { return len(b) - len(a) }) }
-
-// through adds what a guard's proxy is told of the user. It returns s.
-func (s *secrets) through(g *Guard) *secrets {
-	if g == nil || g.proxy == nil || g.proxy.User == nil {
-		return s
-	}
-	more := newSecrets([]string{g.proxy.String()})
-	for _, t := range more.list {
-		if !slices.Contains(s.list, t) {
-			s.list = append(s.list, t)
-		}
-	}
-	s.sort()
-	return s
-}
-
-// addUser adds the user and the password of an address: as they are, as the address
-// has them, and as a request says them (RFC 7617).
-func addUser(address string, u *url.URL, add func(string)) {
-	if u.User == nil {
-		return
-	}
-	p, _ := u.User.Password()
-	add(p)
-	add(u.User.Username())
-	both := u.User.Username() + ":" + p
-	add(both)
-	for _, e := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding, base64.RawStdEncoding, base64.RawURLEncoding} {
-		add(e.EncodeToString([]byte(both)))
-	}
-	_, rest, _ := strings.Cut(address, "//")
-	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
-		rest = rest[:i]
-	}
-	if i := strings.LastIndexByte(rest, '@'); i >= 0 {
-		_, raw, _ := strings.Cut(rest[:i], ":")
-		add(rest[:i])
-		add(raw)
-	}
-}
-
-// forms are the ways in which an answer may repeat a secret.
-func forms(secret string) []string {
-	return []string{secret, url.QueryEscape(secret), url.PathEscape(secret), strings.ReplaceAll(url.QueryEscape(secret), "+", "%20")}
-}
-
-// clean takes the secrets out of a text.
-func (s *secrets) clean(text string) string {
-	if s == nil {
-		return text
-	}
-	for _, secret := range s.list {
-		for _, f := range forms(secret) {
-			text = strings.ReplaceAll(text, f, ellipsis)
-		}
-	}
-	return text
 }

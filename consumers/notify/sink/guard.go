@@ -37,14 +37,16 @@ var ErrBlocked = errors.New("the address is not a public one")
 // targets are looked up and checked here first.
 func NewGuard(allow []string, proxy string) (*Guard, error) {
 	g := &Guard{}
-	for _, a := range allow {
+	var bad settingErrors
+	for n, a := range allow {
 		a = strings.TrimSpace(a)
 		switch p, err := netip.ParsePrefix(a); {
 		case err == nil:
 			g.nets = append(g.nets, netip.PrefixFrom(p.Addr().Unmap(), unmappedBits(p)).Masked())
 			continue
 		case strings.Contains(a, "/") || a == "":
-			return nil, fmt.Errorf("%q is no address, no range of addresses and no host", short(a, 80))
+			bad.add(fmt.Sprintf("allow/%d", n), fmt.Errorf("allow: %q is no address, no range of addresses and no host", short(a, 80)))
+			continue
 		}
 		if ip, err := netip.ParseAddr(a); err == nil {
 			ip = ip.Unmap()
@@ -56,11 +58,22 @@ func NewGuard(allow []string, proxy string) (*Guard, error) {
 	if proxy != "" {
 		u, err := url.Parse(proxy)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			return nil, errors.New("the proxy must be a URL that begins with http:// or https://")
+			bad.say("proxy", "the proxy must be a URL that begins with http:// or https://")
 		}
 		g.proxy = u
 	}
+	if err := bad.err(); err != nil {
+		return nil, err
+	}
 	return g, nil
+}
+
+// hidden is what the proxy's address says of its user.
+func (g *Guard) hidden() *Hidden {
+	if g == nil || g.proxy == nil {
+		return nil
+	}
+	return loginOf(g.proxy.String())
 }
 
 func unmappedBits(p netip.Prefix) int {

@@ -29,16 +29,16 @@ type IncomingConfig struct {
 type Incoming struct {
 	cfg    IncomingConfig
 	client *http.Client
-	quiet  *secrets
+	quiet  *Hidden
 }
 
 // NewIncoming checks the configuration. The error does not hold the URL.
 func NewIncoming(cfg IncomingConfig) (*Incoming, error) {
 	if err := checkURL(cfg.URL); err != nil {
-		return nil, fmt.Errorf("slack webhook %s: %w", cfg.Name, err)
+		return nil, &SettingError{"url", err}
 	}
 	return &Incoming{
-		cfg, cmp.Or(cfg.Guard, &Guard{}).client(cmp.Or(cfg.Timeout, slackTimeout), cfg.RootCAs), newSecrets([]string{cfg.URL}).through(cfg.Guard),
+		cfg, cmp.Or(cfg.Guard, &Guard{}).client(cmp.Or(cfg.Timeout, slackTimeout), cfg.RootCAs), NewHidden([]string{cfg.URL}).And(cfg.Guard.hidden()),
 	}, nil
 }
 

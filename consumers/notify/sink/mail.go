@@ -59,36 +59,59 @@ type Mail struct {
 	cfg   MailConfig
 	from  *mail.Address
 	to    []*mail.Address
-	quiet *secrets
+	quiet *Hidden
 }
 
 // NewMail checks the configuration.
 func NewMail(cfg MailConfig) (*Mail, error) {
-	bad := func(format string, args ...any) error {
-		return fmt.Errorf("mail %s: %w", cfg.Name, fmt.Errorf(format, args...))
-	}
+	var bad settingErrors
 	cfg.TLS = cmp.Or(cfg.TLS, MailStartTLS)
-	switch {
-	case cfg.Host == "" || strings.ContainsAny(cfg.Host, " /:\r\n") && net.ParseIP(cfg.Host) == nil:
-		return nil, bad("host must be the name of a mail server")
-	case !slices.Contains([]string{MailStartTLS, MailTLS, MailOpportunistic, MailPlain}, cfg.TLS):
-		return nil, bad("tls must be starttls, tls, opportunistic or none")
-	case cfg.TLS == MailPlain && cfg.Password != "":
-		return nil, bad("a password is not sent without TLS")
+	if cfg.Host == "" || strings.ContainsFunc(cfg.Host, func(r rune) bool { return r <= ' ' || strings.ContainsRune("/:@\x7f", r) }) && net.ParseIP(cfg.Host) == nil {
+		bad.add("host", fmt.Errorf("host is %q: it must be the name of a mail server, and nothing else (its port stands in port)", short(cfg.Host, 60)))
+	}
+	if !slices.Contains([]string{MailStartTLS, MailTLS, MailOpportunistic, MailPlain}, cfg.TLS) {
+		bad.say("tls", "tls must be starttls, tls, opportunistic or none")
+	}
+	if cfg.TLS == MailPlain && cfg.Password != "" {
+		bad.say("password", "a password is not sent without TLS: tls must be starttls or tls")
+	}
+	if cfg.Password != "" && cfg.User == "" {
+		bad.say("password", "a password is for a user: add user")
 	}
 	if cfg.Port == 0 {
 		cfg.Port = map[string]int{MailStartTLS: 587, MailOpportunistic: 587, MailTLS: 465, MailPlain: 25}[cfg.TLS]
 	}
-	m := &Mail{cfg: cfg, quiet: newSecrets(nil, cfg.Password).through(cfg.Guard)}
+	m := &Mail{cfg: cfg, quiet: HideLogin(cfg.User, cfg.Password).And(cfg.Guard.hidden())}
 	from, err := parseAddresses([]string{cfg.From})
-	if err != nil || len(from) != 1 {
-		return nil, bad("from must be one address")
+	switch {
+	case err != nil:
+		bad.add("from", fmt.Errorf("from: %w", err))
+	case len(from) != 1:
+		bad.add("from", fmt.Errorf("from has %d addresses: it must be one", len(from)))
+	default:
+		m.from = from[0]
 	}
-	m.from = from[0]
-	if m.to, err = parseAddresses(cfg.To); err != nil {
-		return nil, bad("to: %w", err)
+	for n, to := range cfg.To {
+		if _, err := parseAddresses([]string{to}); err != nil {
+			bad.add(fmt.Sprintf("to/%d", n), fmt.Errorf("to: %w", err))
+		}
+	}
+	if err := bad.err(); err != nil {
+		return nil, err
+	}
+	if m.to, err = parseAddresses(cfg.To); err != nil { // too many of them
+		return nil, &SettingError{"to", fmt.Errorf("to: %w", err)}
 	}
 	return m, nil
+}
+
+// CheckAddresses says what is wrong with addresses of mail, commas between them.
+func CheckAddresses(s string) error {
+	list, err := parseAddresses([]string{s})
+	if err == nil && len(list) == 0 {
+		err = errors.New("it names nobody")
+	}
+	return err
 }
 
 // parseAddresses reads addresses, several in one text or one each. A line break in one
@@ -100,11 +123,17 @@ func parseAddresses(list []string) ([]*mail.Address, error) {
 			continue
 		}
 		if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-			return nil, fmt.Errorf("%q is no address", short(s, 60))
+			return nil, fmt.Errorf("%q is no address: it has a line break, or another character that is not seen", short(s, 60))
 		}
 		some, err := mail.ParseAddressList(s)
 		if err != nil {
-			return nil, fmt.Errorf("%q is no address", short(s, 60))
+			return nil, fmt.Errorf("%q is no address: write a@example.com, or Name <a@example.com> with a name that has more than "+
+				"letters, digits and spaces in double quotes", short(s, 60))
+		}
+		for _, a := range some {
+			if strings.ContainsFunc(a.Name+a.Address, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+				return nil, fmt.Errorf("%q is no address: it has a character that is not seen", short(s, 60))
+			}
 		}
 		out = append(out, some...)
 	}

@@ -105,9 +105,11 @@ func TestMailHostileTexts(t *testing.T) {
 func TestMailConfig(t *testing.T) {
 	ok := sink.MailConfig{Name: "m", Host: "mail.example.test", From: "a@example.test"}
 	for want, change := range map[string]func(*sink.MailConfig){
-		"host must be": func(c *sink.MailConfig) { c.Host = "smtp://x" }, "host must be the": func(c *sink.MailConfig) { c.Host = "" },
+		"nothing else": func(c *sink.MailConfig) { c.Host = "smtp://x" }, "must be the name of a mail server": func(c *sink.MailConfig) { c.Host = "" },
 		"tls must be": func(c *sink.MailConfig) { c.TLS = "ssl" }, "not sent without TLS": func(c *sink.MailConfig) { c.TLS, c.Password = "none", "SECRETPART" },
-		"from must be": func(c *sink.MailConfig) { c.From = "x" }, "is no address": func(c *sink.MailConfig) { c.To = []string{"x\ny"} },
+		"more than letters": func(c *sink.MailConfig) { c.From = "Ann, Inc. <a@b.test>" },
+		"has 2 addresses":   func(c *sink.MailConfig) { c.From = "a@b.test, c@b.test" }, "line break": func(c *sink.MailConfig) { c.From = "a@b.test\r\nBcc: c@d.test" },
+		"not seen": func(c *sink.MailConfig) { c.From = "=?utf-8?q?a=0D=0Ab?= <a@b.test>" }, "is for a user": func(c *sink.MailConfig) { c.Password = "SECRETPART" }, "is no address": func(c *sink.MailConfig) { c.To = []string{"x\ny"} },
 	} {
 		cfg := ok
 		change(&cfg)

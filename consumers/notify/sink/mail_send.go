@@ -111,7 +111,7 @@ func (m *Mail) notSent(err error) Outcome {
 		gomail.ErrSMTPMailFrom: "the sender", gomail.ErrSMTPRcptTo: "a recipient", gomail.ErrSMTPData: "the mail", gomail.ErrSMTPDataClose: "the mail",
 	}[e.Reason]
 	if code >= 400 && step != "" {
-		text := m.quiet.clean(e.Error())
+		text := m.quiet.Clean(e.Error())
 		if i := strings.Index(text, fmt.Sprint(code)); i >= 0 {
 			text = text[i:]
 		}
@@ -128,5 +128,5 @@ func (m *Mail) notSent(err error) Outcome {
 }
 
 func (m *Mail) words(e *textproto.Error) string {
-	return fmt.Sprintf("%d %q", e.Code, short(m.quiet.clean(e.Msg), maxQuoted))
+	return fmt.Sprintf("%d %q", e.Code, short(m.quiet.Clean(e.Msg), maxQuoted))
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -52,7 +53,7 @@ type SlackConfig struct {
 type Slack struct {
 	cfg   SlackConfig
 	api   *slack.Client
-	quiet *secrets
+	quiet *Hidden
 	log   *slog.Logger
 	guard *Guard
 	keys  *keys // nil without buttons
@@ -89,28 +90,29 @@ type runLock struct {
 // NewSlack checks the configuration and opens the keys of buttons. It speaks to
 // nobody.
 func NewSlack(cfg SlackConfig) (*Slack, error) {
-	bad := func(format string, args ...any) error {
-		return fmt.Errorf("slack %s: %w", cfg.Name, fmt.Errorf(format, args...))
-	}
+	var bad settingErrors
 	if cfg.Token == "" {
-		return nil, bad("it has no token")
+		bad.say("token", "it has no token")
 	}
 	cfg.API = cmp.Or(cfg.API, slackAPIURL)
 	if err := checkURL(cfg.API); err != nil {
-		return nil, bad("API: %w", err)
+		bad.add("api", fmt.Errorf("API: %w", err))
 	}
 	if cfg.API[len(cfg.API)-1] != '/' {
 		cfg.API += "/"
 	}
-	for who, scopes := range cfg.Users {
-		for _, scope := range scopes {
+	for _, who := range slices.Sorted(maps.Keys(cfg.Users)) {
+		for _, scope := range cfg.Users[who] {
 			if !slices.Contains([]string{"answer", "command"}, scope) {
-				return nil, bad("the user %s has the scope %q; there are answer and command", short(who, 40), short(scope, 40))
+				bad.add("users/"+who, fmt.Errorf("the user %s has the scope %q; there are answer and command", short(who, 40), short(scope, 40)))
 			}
 		}
 	}
+	if err := bad.err(); err != nil {
+		return nil, err
+	}
 	s := &Slack{
-		cfg: cfg, guard: cmp.Or(cfg.Guard, &Guard{}), quiet: newSecrets(nil, cfg.Token, cfg.AppToken, cfg.SigningSecret).through(cfg.Guard),
+		cfg: cfg, guard: cmp.Or(cfg.Guard, &Guard{}), quiet: NewHidden(nil, cfg.Token, cfg.AppToken, cfg.SigningSecret).And(cfg.Guard.hidden(), loginOf(cfg.API)),
 		log: cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)).With("destination", cfg.Name), work: make(chan struct{}, maxWork), gap: channelGap,
 		next: map[string]time.Time{}, ids: map[string]string{}, locks: map[string]*runLock{}, sent: map[string]sentNote{}, seen: map[[32]byte]*callbackReply{},
 	}
@@ -118,11 +120,11 @@ func NewSlack(cfg SlackConfig) (*Slack, error) {
 	s.api = slack.New(cfg.Token, slack.OptionHTTPClient(client), slack.OptionAPIURL(cfg.API), slack.OptionAppLevelToken(cfg.AppToken))
 	if cfg.Actor != nil && (cfg.AppToken != "" || cfg.SigningSecret != "") && len(cfg.Users) > 0 {
 		if cfg.Dir == "" {
-			return nil, bad("it has no directory for its buttons")
+			return nil, errors.New("it has no directory for its buttons")
 		}
 		var err error
 		if s.keys, err = openKeys(cfg.Dir); err != nil {
-			return nil, bad("%w", err)
+			return nil, err
 		}
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())

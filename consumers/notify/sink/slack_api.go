@@ -106,7 +106,7 @@ var (
 
 // refused is the outcome of an error in Slack's words.
 func (s *Slack) refused(code, needed string) Outcome {
-	word := short(s.quiet.clean(code), 60)
+	word := short(s.quiet.Clean(code), 60)
 	o := Outcome{Verdict: Refused, Err: fmt.Errorf("Slack says %s", word)}
 	switch {
 	case slices.Contains(slackBusy, code):

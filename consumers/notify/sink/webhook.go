@@ -8,8 +8,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -47,29 +49,29 @@ type Webhook struct {
 	cfg    WebhookConfig
 	keys   []signer
 	client *http.Client
-	quiet  *secrets
+	quiet  *Hidden
 }
 
 // NewWebhook checks the configuration. The error does not hold the URL.
 func NewWebhook(cfg WebhookConfig) (*Webhook, error) {
-	if err := checkURL(cfg.URL); err != nil {
-		return nil, fmt.Errorf("webhook %s: %w", cfg.Name, err)
-	}
-	if err := checkHeaders(cfg.Headers); err != nil {
-		return nil, fmt.Errorf("webhook %s: %w", cfg.Name, err)
-	}
+	var bad settingErrors
+	bad.add("url", checkURL(cfg.URL))
+	checkHeaders(&bad, cfg.Headers)
 	w := &Webhook{cfg: cfg, client: cmp.Or(cfg.Guard, &Guard{}).client(cmp.Or(cfg.Timeout, webhookTimeout), cfg.RootCAs)}
 	hidden := append([]string{}, cfg.Secrets...)
 	for _, v := range cfg.Headers {
 		hidden = append(hidden, v)
 	}
-	w.quiet = newSecrets([]string{cfg.URL}, hidden...).through(cfg.Guard)
+	w.quiet = NewHidden([]string{cfg.URL}, hidden...).And(cfg.Guard.hidden())
 	for n, s := range cfg.Secrets {
 		k, err := parseSigner(s)
 		if err != nil {
-			return nil, fmt.Errorf("webhook %s: secret %d: %w", cfg.Name, n+1, err)
+			bad.add(fmt.Sprintf("secrets/%d", n), fmt.Errorf("secret %d: %w", n+1, err))
 		}
 		w.keys = append(w.keys, k)
+	}
+	if err := bad.err(); err != nil {
+		return nil, err
 	}
 	return w, nil
 }
@@ -87,20 +89,20 @@ func checkURL(s string) error {
 }
 
 // checkHeaders refuses headers that are the protocol's own, and what is no header.
-func checkHeaders(h map[string]string) error {
-	for name, v := range h {
+func checkHeaders(bad *settingErrors, h map[string]string) {
+	for _, name := range slices.Sorted(maps.Keys(h)) {
+		v, key := h[name], "headers/"+name
 		lower := strings.ToLower(name)
 		own := strings.HasPrefix(lower, "webhook-") || strings.HasPrefix(lower, "ce-") || strings.HasPrefix(lower, "content-")
 		switch {
 		case name == "" || strings.ContainsFunc(name, func(r rune) bool { return !tokenRune(r) }):
-			return fmt.Errorf("%q is no name of a header", short(name, 40))
+			bad.add(key, fmt.Errorf("%q is no name of a header", short(name, 40)))
 		case own, lower == "host", lower == "transfer-encoding", lower == "connection":
-			return fmt.Errorf("the header %s is set here", short(name, 40))
+			bad.add(key, fmt.Errorf("the header %s is cbcast's own: remove it", short(name, 40)))
 		case strings.ContainsFunc(v, func(r rune) bool { return r < ' ' || r > '~' }):
-			return fmt.Errorf("the header %s has a character that no header may have", short(name, 40))
+			bad.add(key, fmt.Errorf("the header %s has a character that no header may have", short(name, 40)))
 		}
 	}
-	return nil
 }
 
 func tokenRune(r rune) bool {

@@ -190,7 +190,7 @@ func TestWebhookConfig(t *testing.T) {
 		"24 to 64 are needed":         {URL: "https://h/", Secrets: []string{"whsec_c2hvcnQ="}},
 		"an Ed25519 key has 32 or 64": {URL: "https://h/", Secrets: []string{"whsk_c2hvcnQ="}},
 		"not that of its seed":        {URL: "https://h/", Secrets: []string{"whsk_" + base64.StdEncoding.EncodeToString(make([]byte, 64))}},
-		"is set here":                 {URL: "https://h/", Headers: map[string]string{"Webhook-Id": "1"}},
+		"is cbcast's own":             {URL: "https://h/", Headers: map[string]string{"Webhook-Id": "1"}},
 		"no header may have":          {URL: "https://h/", Headers: map[string]string{"X": "a\r\nY: SECRETPART"}},
 		"is no name of a header":      {URL: "https://h/", Headers: map[string]string{"X:": "1"}},
 	} {
