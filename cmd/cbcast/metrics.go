@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -154,33 +152,6 @@ func newDead(a *app, consumer, short, long string) *cobra.Command {
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
 	c.Flags().StringVar(&remove, "rm", "", "forget the letter with this id")
 	return c
-}
-
-// showLetters prints the dead letters of a consumer.
-func (a *app) showLetters(letters *consume.Letters, asJSON bool) error {
-	ids, err := letters.IDs()
-	if err != nil {
-		return err
-	}
-	enc := json.NewEncoder(a.io.out)
-	w := tabwriter.NewWriter(a.io.out, 0, 0, 2, ' ', 0)
-	if !asJSON {
-		fmt.Fprintln(w, "AT\tID\tRUN\tSEQ\tTRIES\tWHY")
-	}
-	for _, id := range ids {
-		d, err := letters.Read(id)
-		if err != nil {
-			return err
-		}
-		if asJSON {
-			if err := enc.Encode(d); err != nil {
-				return err
-			}
-			continue
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\n", shortTime(d.Time), id, printable(d.Run), d.Event, d.Tries, printable(d.Reason))
-	}
-	return w.Flush()
 }
 
 // revision is the commit that the program was built from, "" where the build did not record it.
