@@ -24,7 +24,7 @@ func archiveKind() consumerKind {
 		addr:   func(c *config) string { return c.Archive.Addr },
 		wanted: func(c *config) bool { return c.Archive.Dest != "" },
 		check: func(a *app) error {
-			if err := a.cfg.Archive.Check(); err != nil {
+			if err := errors.Join(a.cfg.Archive.Check(), a.cfg.Archive.CheckPlaces()); err != nil {
 				return err
 			}
 			_, err := a.cfg.Archive.Open() // asks no server
@@ -42,6 +42,7 @@ func archiveKind() consumerKind {
 func (a *app) archiveDir() string { return filepath.Join(a.cfg.StateDir, "archive") }
 
 func newArchive(a *app) *cobra.Command {
+	var check bool
 	c := &cobra.Command{
 		Use:   "archive",
 		Short: "Keep every event, fact and command in an archive that can be proven",
@@ -51,17 +52,90 @@ whose chain is signed. It works until it is stopped; a second one stands by. cbc
 runs it, too, where CBCAST_ARCHIVE_DEST is set. The commands below it read, prove and
 look after an archive; those that only read need no bus. See docs/archive.md.`,
 		Example: `  CBCAST_ARCHIVE_DEST=/srv/archive cbcast archive
+  cbcast archive --check                are the settings right, and can the place hold an archive
   cbcast archive ls --since 24h --actor alice
   cbcast archive verify --public-key archive.pub.pem --heads /mnt/elsewhere/heads.ndjson
   cbcast archive cat RUN > session.ndjson`,
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return a.runConsumer(c.Context(), archiveKind()) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			if check {
+				return a.archiveCheck(c.Context())
+			}
+			if err := a.archiveFit(c.Context()); errors.Is(err, segment.ErrUnfit) {
+				return &exitError{exitUsage, err}
+			} // what is away is waited for
+			return a.runConsumer(c.Context(), archiveKind())
+		},
 	}
+	c.Flags().BoolVar(&check, "check", false, "check the settings, and whether the place can hold an archive; nothing is archived")
 	c.PersistentFlags().StringVar(&a.cfg.Archive.Dest, "dest", a.cfg.Archive.Dest, "the archive: a directory, or s3://bucket/prefix")
 	c.PersistentFlags().StringVar(&a.cfg.Archive.Keys, "keys", a.cfg.Archive.Keys, "where the keys of its runs are, if not there")
 	c.AddCommand(newArchiveKeygen(a), newArchiveRotate(a), newArchiveLs(a), newArchiveShow(a), newArchiveVerify(a),
 		newArchiveCat(a), newArchiveExport(a), newArchiveErase(a), newArchiveHold(a), newArchiveRetention(a), newArchiveDead(a))
+	tellDamage(c)
 	return c
+}
+
+// tellDamage makes commands end with verify's exit status where an archive is damaged.
+func tellDamage(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		tellDamage(sub)
+		run := sub.RunE
+		if run == nil {
+			continue
+		}
+		sub.RunE = func(c *cobra.Command, args []string) error {
+			err := run(c, args)
+			if already := (*exitError)(nil); !errors.As(err, &already) && segment.Damaged(err) {
+				err = &exitError{exitTampered, err}
+			}
+			return err
+		}
+	}
+}
+
+// fitPatience bounds how long the place of an archive is asked whether it can hold one.
+const fitPatience = 30 * time.Second
+
+// archiveFit asks the place.
+func (a *app) archiveFit(ctx context.Context) error {
+	if err := a.checkKinds(archiveKind()); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, fitPatience)
+	defer cancel()
+	return a.cfg.Archive.Fit(ctx)
+}
+
+// archiveCheck says whether an archive can be kept with these settings.
+func (a *app) archiveCheck(ctx context.Context) error {
+	if err := a.archiveFit(ctx); err != nil {
+		if errors.Is(err, segment.ErrUnfit) {
+			err = &exitError{exitUsage, err}
+		}
+		return err
+	}
+	c := &a.cfg.Archive
+	say := func(what, where, none string) {
+		if where == "" {
+			where = none
+		}
+		fmt.Fprintf(a.io.out, "%-10s %s\n", what, printable(where))
+	}
+	say("archive", c.Dest, "")
+	say("keys", c.Keys, "there, too: whoever keeps old versions of it keeps what was erased")
+	say("heads", c.HeadsPlace(), "no second place: who can write to the archive can cut its end off unseen (CBCAST_ARCHIVE_HEADS)")
+	say("retention", c.Retention, "everything is kept for ever")
+	switch _, err := c.OpenExisting(ctx); {
+	case errors.Is(err, segment.ErrNoArchive):
+		say("state", "", "no archive yet: one is begun")
+	case err != nil:
+		return err
+	default:
+		say("state", "", "there is an archive: it is gone on with")
+	}
+	fmt.Fprintln(a.io.out, "ok")
+	return nil
 }
 
 // openArchive opens an archive to read. It creates nothing.
@@ -78,7 +152,10 @@ func (a *app) knownTenant(ctx context.Context, p archive.Place, tenant string) e
 		return nil
 	}
 	all, err := p.Reader().Tenants(ctx)
-	if err == nil && !slices.Contains(all, tenant) {
+	if slices.Contains(all, tenant) {
+		return nil
+	}
+	if err == nil {
 		err = fmt.Errorf("no such tenant: %s is not in the archive %s", printable(tenant), a.cfg.Archive.Dest)
 	}
 	return err
@@ -121,40 +198,38 @@ func (a *app) foundRun(ctx context.Context, p archive.Place, tenant, run string)
 }
 
 // namedRun is a run of the archive to read: by its id, the beginning of it, or "last". What
-// changes something takes the whole id only.
+// changes something takes the whole id only. What cannot be read is named, and not searched.
 func (a *app) namedRun(ctx context.Context, p archive.Place, tenant, run string) (*segment.RunInfo, error) {
 	r := p.Reader()
 	info, err := r.Run(ctx, tenant, run)
-	if !errors.Is(err, segment.ErrNotFound) {
+	if err == nil || !errors.Is(err, segment.ErrNotFound) && !segment.Damaged(err) {
 		return info, err
 	}
-	tenants := []string{tenant}
-	if tenant == "" {
-		if tenants, err = r.Tenants(ctx); err != nil {
-			return nil, err
-		}
-	}
 	var found *segment.RunInfo
-	for _, t := range tenants {
-		for i, err := range r.Runs(ctx, t, time.Time{}, time.Time{}) {
-			switch {
-			case err != nil:
-				return nil, err
-			case run == "last":
-				if found == nil || i.Last.After(found.Last) {
-					found = i
-				}
-			case !strings.HasPrefix(i.Run, run):
-			case found != nil:
-				return nil, &exitError{exitUsage, fmt.Errorf("%s is the beginning of several runs: %s and %s among them",
-					printable(run), printable(found.Run), printable(i.Run))}
-			default:
+	var bad []error
+	for i, err := range r.Runs(ctx, tenant, time.Time{}, time.Time{}) {
+		switch {
+		case segment.Damaged(err):
+			bad = append(bad, err)
+		case err != nil:
+			return nil, err
+		case run == "last":
+			if found == nil || i.Last.After(found.Last) {
 				found = i
 			}
+		case !strings.HasPrefix(i.Run, run):
+		case found != nil:
+			return nil, &exitError{exitUsage, fmt.Errorf("%s is the beginning of several runs: %s and %s among them",
+				printable(run), printable(found.Run), printable(i.Run))}
+		default:
+			found = i
 		}
 	}
 	if found == nil {
 		return a.foundRun(ctx, p, tenant, run)
+	}
+	for _, err := range bad {
+		fmt.Fprintln(a.io.err, "cbcast: not searched for the run:", err)
 	}
 	return found, nil
 }

@@ -88,9 +88,7 @@ func (a *app) copiesOf(info *segment.RunInfo) string {
 	}
 	fmt.Fprintf(&b, "still in the spool of the machine that ran it, until its run has ended and the bus has all of it and %v have passed; "+
 		"cbcast flush there ships and sweeps\n", 2*a.syncInterval())
-	fmt.Fprintf(&b, "still with cbcast notify, if it told of the run: what the agent said last is in outbox.log, sent/, undelivered/ and dead/ of "+
-		"%s where it runs, and cbcast notify replay sends it again; sent/ and undelivered/ are overwritten after 64 MiB, "+
-		"or remove them while it is stopped\n", a.notifyDir())
+	fmt.Fprintf(&b, "still with cbcast notify, if it told of the run, in %s where it runs: cbcast notify forget %s erases it there\n", a.notifyDir(), printable(info.Run))
 	fmt.Fprintf(&b, "still with who got notices of the run (chat, mail, webhooks), and in the backend of cbcast trace\n")
 	fmt.Fprintf(&b, "copies that were made of the archive's keys (backups, old versions of %s) keep it readable\n", keysPlace(&a.cfg.Archive))
 	return b.String()
@@ -176,10 +174,7 @@ func (a *app) holdRm() *cobra.Command {
 		Args:  cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.writeArchive(c.Context(), func(p archive.Place, ar *segment.Archive) error {
-				holds, err := archive.Holds(c.Context(), p, tenant)
-				if err != nil {
-					return err
-				}
+				holds, bad := archive.Holds(c.Context(), p, tenant)
 				for _, o := range holds {
 					if o.ID != args[0] {
 						continue
@@ -190,6 +185,9 @@ func (a *app) holdRm() *cobra.Command {
 					}
 					a.copyHead(c.Context(), h)
 					return nil
+				}
+				if bad != nil {
+					return bad
 				}
 				return fmt.Errorf("there is no hold %s; cbcast archive hold ls lists them", printable(args[0]))
 			})
@@ -214,14 +212,13 @@ func (a *app) holdLs() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			holds, err := archive.Holds(c.Context(), p, tenant)
-			if err != nil {
-				return err
-			}
+			holds, bad := archive.Holds(c.Context(), p, tenant)
 			if asJSON {
-				return printJSON(a.io.out, holds)
+				err = printJSON(a.io.out, holds)
+			} else {
+				err = printHolds(a.io.out, holds)
 			}
-			return printHolds(a.io.out, holds)
+			return errors.Join(bad, err)
 		},
 	}
 	c.Flags().StringVar(&tenant, "tenant", "", "only of this tenant")
@@ -252,10 +249,7 @@ deleted is in the chain, so verify does not miss them.`,
 				return &exitError{exitUsage, errors.New("CBCAST_ARCHIVE_RETENTION is not set: everything is kept; it may be TENANT=AGE,*=AGE")}
 			}
 			return a.writeArchive(c.Context(), func(p archive.Place, ar *segment.Archive) error {
-				holds, err := archive.Holds(c.Context(), p, "")
-				if err != nil {
-					return err
-				}
+				holds, _ := archive.Holds(c.Context(), p, "") // of whom it says nothing, retention does
 				done, err := archive.Retain(c.Context(), &a.cfg.Archive, p, ar, by)
 				for _, r := range done {
 					for _, h := range r.Heads {
@@ -310,7 +304,7 @@ func newArchiveDead(a *app) *cobra.Command {
 			case len(args) == 0 && rm:
 				return &exitError{exitUsage, errors.New("name the letter to remove")}
 			case len(args) == 0:
-				return a.listDead(letters, asJSON)
+				return a.showLetters(letters, asJSON)
 			case rm:
 				return letters.Remove(args[0])
 			}
@@ -326,26 +320,4 @@ func newArchiveDead(a *app) *cobra.Command {
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
 	c.Flags().BoolVar(&rm, "rm", false, "remove the letter")
 	return c
-}
-
-func (a *app) listDead(letters *consume.Letters, asJSON bool) error {
-	ids, err := letters.IDs()
-	if err != nil {
-		return err
-	}
-	enc := json.NewEncoder(a.io.out)
-	for _, id := range ids {
-		d, err := letters.Read(id)
-		if err != nil {
-			return err
-		}
-		if asJSON {
-			if err := enc.Encode(d); err != nil {
-				return err
-			}
-			continue
-		}
-		fmt.Fprintf(a.io.out, "%s  run %s  %s\n", id, dash(d.Run), printable(d.Reason))
-	}
-	return nil
 }

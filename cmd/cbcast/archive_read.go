@@ -172,13 +172,19 @@ func (a *app) archiveShow(ctx context.Context, tenant, run string, asJSON bool) 
 	}
 	l := archive.Listed{RunInfo: info}
 	if info.Erased == nil {
-		if l.Note, err = archive.NoteOf(ctx, p, info.Tenant, info.Run); err != nil {
+		if l.Note, err = archive.NoteOf(ctx, p, info.Tenant, info.Run); err != nil && !segment.Damaged(err) {
 			return err
 		}
 	}
 	if asJSON {
-		return json.NewEncoder(a.io.out).Encode(listedJSON(l))
+		return errors.Join(err, json.NewEncoder(a.io.out).Encode(listedJSON(l)))
 	}
+	a.showRun(info, &l.Note)
+	return err
+}
+
+// showRun prints what is known of a run.
+func (a *app) showRun(info *segment.RunInfo, n *archive.Note) {
 	say := func(name, value string) { fmt.Fprintf(a.io.out, "%-9s %s\n", name, value) }
 	say("run", printable(info.Run))
 	say("tenant", printable(info.Tenant))
@@ -188,18 +194,17 @@ func (a *app) archiveShow(ctx context.Context, tenant, run string, asJSON bool) 
 	say("state", keepState(info))
 	if e := info.Erased; e != nil && e.Statement != nil {
 		say("erased", fmt.Sprintf("%s by %s: %s (head %d)", utc(e.Time), printable(e.Statement.By), printable(e.Statement.Why), e.Number))
-		return nil
+		return
 	}
-	say("repo", dash(l.Note.Repo))
-	say("dialect", dash(l.Note.Dialect))
-	say("masked", dash(masked(l.Note.Masked)))
-	for _, d := range l.Note.Decisions {
+	say("repo", dash(n.Repo))
+	say("dialect", dash(n.Dialect))
+	say("masked", dash(masked(n.Masked)))
+	for _, d := range n.Decisions {
 		say("decision", decisionLine(d))
 	}
-	if l.Note.MoreDecisions > 0 {
-		say("decision", fmt.Sprintf("… and %d more", l.Note.MoreDecisions))
+	if n.MoreDecisions > 0 {
+		say("decision", fmt.Sprintf("… and %d more", n.MoreDecisions))
 	}
-	return nil
 }
 
 func decisionLine(d archive.Decision) string {
@@ -264,7 +269,7 @@ func (a *app) archiveCat(ctx context.Context, tenant, run string, streams []stri
 	}
 	x, err := archive.Cat(ctx, p, info.Tenant, info.Run, want, w)
 	a.sayLeftOut(x, "")
-	return err
+	return errors.Join(err, notWhole(info.Run, x))
 }
 
 // safeWriter keeps an agent's bytes from steering a terminal.
@@ -320,7 +325,7 @@ func (a *app) archiveExport(ctx context.Context, tenant, run, format, out string
 	if out == "" {
 		x, err := archive.Export(ctx, p, info.Tenant, info.Run, format, w)
 		a.sayLeftOut(x, format)
-		return err
+		return errors.Join(err, notWhole(info.Run, x))
 	}
 	f, err := os.CreateTemp(filepath.Dir(out), filepath.Base(out)+".tmp*")
 	if err != nil {
@@ -332,7 +337,15 @@ func (a *app) archiveExport(ctx context.Context, tenant, run, format, out string
 		return err
 	}
 	a.sayLeftOut(x, format)
-	return os.Rename(f.Name(), out)
+	return errors.Join(os.Rename(f.Name(), out), notWhole(info.Run, x))
+}
+
+// notWhole says what of a run could not be read, where the rest was written; nil for nothing.
+func notWhole(run string, x archive.Exported) error {
+	if len(x.Damaged) == 0 {
+		return nil
+	}
+	return fmt.Errorf("run %s is not whole: %w", printable(run), errors.Join(x.Damaged...))
 }
 
 // sayLeftOut says on stderr what of a run is not in the output.

@@ -17,7 +17,7 @@ import (
 	"github.com/cbcast/cbcast/internal/subject"
 )
 
-// An archiveRig is an archive with runs of tenant acme, and a state directory that has its key.
+// An archiveRig is an archive with runs of tenant acme, or TENANT/RUN, and a state directory that has its key.
 type archiveRig struct {
 	t           *testing.T
 	dest, state string
@@ -51,8 +51,12 @@ func newArchiveRig(t *testing.T, runs ...string) *archiveRig {
 	old := time.Now().Add(-48 * time.Hour)
 	for i, run := range runs {
 		at := old.Add(time.Duration(i) * time.Second)
+		tenant := "acme"
+		if of, name, ok := strings.Cut(run, "/"); ok {
+			tenant, run = of, name
+		}
 		e := &event.Event{
-			Tenant: "acme", Run: run, Seq: 1, Time: at, Type: "dev.cbcast.claude.assistant", Kind: event.Msg, Stream: event.Out,
+			Tenant: tenant, Run: run, Seq: 1, Time: at, Type: "dev.cbcast.claude.assistant", Kind: event.Msg, Stream: event.Out,
 			ContentType: event.JSON, Data: []byte(`{"run":"` + run + `"}`),
 		}
 		var header [][2]string
@@ -206,7 +210,7 @@ func TestArchiveErase(t *testing.T) {
 	r := newArchiveRig(t, "run-1", "run-2")
 	out, _ := r.archive(0, "erase", "run-1", "--reason", "x")
 	for _, want := range []string{
-		"1 record in 1 segment", "on the bus", "the spool", filepath.Join(r.state, "notify"), "sent/", "64 MiB",
+		"1 record in 1 segment", "on the bus", "the spool", filepath.Join(r.state, "notify"), "cbcast notify forget run-1",
 		"who got notices", "cbcast trace", "backups",
 	} {
 		r.says(out, want)

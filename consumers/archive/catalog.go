@@ -59,23 +59,28 @@ func writePage(ctx context.Context, st segment.Store, p *page) error {
 	return nil
 }
 
-// readPage reads one object; an error that wraps fs.ErrNotExist where there is none.
+// readPage reads one object; an error that wraps fs.ErrNotExist where there is none, and one that
+// wraps segment.ErrDamaged where it is not what was written.
 func readPage(ctx context.Context, st segment.Store, tenant string, number uint64) (*page, error) {
 	o, err := st.Open(ctx, catalogKey(tenant, number))
 	if err != nil {
 		return nil, fmt.Errorf("read catalogue: %w", err)
 	}
 	defer o.Close()
-	zr, err := gzip.NewReader(io.NewSectionReader(o, 0, o.Size()))
-	if err != nil {
-		return nil, fmt.Errorf("read catalogue of head %d: %w", number, err)
+	raw := make([]byte, min(o.Size(), maxPage))
+	if _, err := o.ReadAt(raw, 0); err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("read catalogue: %w", err)
 	}
 	var p page
-	if err := json.NewDecoder(io.LimitReader(zr, maxPage)).Decode(&p); err != nil {
-		return nil, fmt.Errorf("read catalogue of head %d: %w", number, err)
+	zr, err := gzip.NewReader(bytes.NewReader(raw))
+	if err == nil {
+		err = json.NewDecoder(io.LimitReader(zr, maxPage)).Decode(&p)
 	}
-	if p.Version != 1 || p.Tenant != tenant || p.Number != number {
-		return nil, fmt.Errorf("read catalogue of head %d: it is head %d of %q, version %d", number, p.Number, p.Tenant, p.Version)
+	if err == nil && (p.Version != 1 || p.Tenant != tenant || p.Number != number) {
+		err = fmt.Errorf("it is head %d of %q, version %d", p.Number, p.Tenant, p.Version)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read catalogue of head %d of tenant %q: %w: %w", number, tenant, segment.ErrDamaged, err)
 	}
 	return &p, nil
 }
@@ -132,31 +137,75 @@ func rebuildPage(ctx context.Context, p Place, h *segment.Head) (*page, error) {
 	return out, nil
 }
 
-// forget takes a run out of the catalogue. It looks at every page of the tenant, since a
-// page may name runs of the segment that was sealed together with its own.
-func forget(ctx context.Context, st segment.Store, tenant, run string) error {
-	numbers, err := pages(ctx, st, tenant)
+// forget takes the runs that were erased out of the catalogue. It looks at every page of the
+// tenant, since a page may name runs of the segment that was sealed together with its own; one
+// that cannot be read is made again.
+func forget(ctx context.Context, p Place, tenant string) error {
+	numbers, err := pages(ctx, p.Keys, tenant)
 	if err != nil {
 		return err
 	}
+	r := p.Reader()
+	var errs []error
 	for _, n := range numbers {
-		p, err := readPage(ctx, st, tenant, n)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
+		if err := forgetIn(ctx, p, r, tenant, n); err != nil {
+			errs = append(errs, err)
 		}
+	}
+	return errors.Join(errs...)
+}
+
+// forgetIn is forget for one page. Another process may be writing it, too, with other runs gone:
+// so what was written is looked at again.
+func forgetIn(ctx context.Context, p Place, r *segment.Reader, tenant string, number uint64) error {
+	for {
+		erased, err := r.Erased(ctx, tenant)
 		if err != nil {
 			return err
 		}
-		i, ok := p.find(run)
-		if !ok {
+		pg, err := readPage(ctx, p.Keys, tenant, number)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case errors.Is(err, segment.ErrDamaged):
+			if err := remakePage(ctx, p, r, tenant, number); err != nil {
+				return err
+			}
 			continue
+		case err != nil:
+			return err
 		}
-		p.Notes = slices.Delete(p.Notes, i, i+1)
-		if err := writePage(ctx, st, p); err != nil {
+		n := len(pg.Notes)
+		pg.Notes = slices.DeleteFunc(pg.Notes, func(n Note) bool { return erased[n.Run] })
+		if len(pg.Notes) == n {
+			return nil
+		}
+		if err := writePage(ctx, p.Keys, pg); err != nil {
 			return err
 		}
 	}
-	return nil
+}
+
+// remakePage makes a page of the catalogue from the segment, or deletes it where the segment
+// cannot be read.
+func remakePage(ctx context.Context, p Place, r *segment.Reader, tenant string, number uint64) error {
+	for h, err := range r.Heads(ctx, tenant, number-1) {
+		if err != nil {
+			return err
+		}
+		if h.Segment == nil {
+			break
+		}
+		pg, err := rebuildPage(ctx, p, h)
+		if err == nil {
+			return writePage(ctx, p.Keys, pg)
+		}
+		if !segment.Damaged(err) {
+			return err
+		}
+		break
+	}
+	return p.Keys.Delete(ctx, catalogKey(tenant, number))
 }
 
 // A Listed is one run as `cbcast archive ls` shows it.
@@ -171,7 +220,8 @@ type Filter struct {
 	Since, Until        time.Time
 }
 
-// List yields the runs that a filter chooses, by tenant and id.
+// List yields the runs that a filter chooses, by tenant and id. What cannot be read keeps nothing
+// else from being listed: it is named in the error.
 func List(ctx context.Context, p Place, f Filter, yield func(Listed) error) error {
 	r := p.Reader()
 	tenants, bad := []string{f.Tenant}, error(nil)
@@ -181,14 +231,16 @@ func List(ctx context.Context, p Place, f Filter, yield func(Listed) error) erro
 			return bad
 		}
 	}
+	errs := []error{bad}
 	for _, t := range tenants {
 		notes, err := notesOf(ctx, p, r, t, f)
 		if err != nil {
-			return err
+			errs = append(errs, err)
 		}
 		for info, err := range r.Runs(ctx, t, f.Since, f.Until) {
 			if err != nil {
-				return err
+				errs = append(errs, err)
+				continue
 			}
 			l := Listed{RunInfo: info, Note: Note{Run: info.Run}}
 			if n := notes[info.Run]; n != nil && info.Erased == nil {
@@ -202,27 +254,32 @@ func List(ctx context.Context, p Place, f Filter, yield func(Listed) error) erro
 			}
 		}
 	}
-	return bad // the others are listed
+	return errors.Join(errs...)
 }
 
 // notesOf merges the notes of a tenant's runs over the segments from a time on. What a
-// run did before stays unseen, as its records do.
+// run did before stays unseen, as its records do. Pages that cannot be read are left out, and
+// named in the error.
 func notesOf(ctx context.Context, p Place, r *segment.Reader, tenant string, f Filter) (map[string]*Note, error) {
 	notes := map[string]*Note{}
+	var errs []error
 	for h, err := range r.Heads(ctx, tenant, 0) {
-		if err != nil {
-			return nil, err
+		if err != nil { // that of reading the runs says more
+			break
 		}
 		s := h.Segment
 		if s == nil || !f.Until.IsZero() && !s.First.Before(f.Until) {
 			continue
 		}
 		pg, err := readPage(ctx, p.Keys, tenant, h.Number)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // not there yet, or gone with its segment
-		}
-		if err != nil {
-			return nil, err
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // not there yet, or gone with its segment
+			continue
+		case errors.Is(err, segment.ErrDamaged):
+			errs = append(errs, err)
+			continue
+		case err != nil:
+			return notes, errors.Join(append(errs, err)...)
 		}
 		for i := range pg.Notes {
 			n := &pg.Notes[i]
@@ -233,22 +290,27 @@ func notesOf(ctx context.Context, p Place, r *segment.Reader, tenant string, f F
 			}
 		}
 	}
-	return notes, nil
+	return notes, errors.Join(errs...)
 }
 
-// NoteOf is what the records of one run say.
+// NoteOf is what the records of one run say: all that can be read. The error names what cannot.
 func NoteOf(ctx context.Context, p Place, tenant, run string) (Note, error) {
 	n := Note{Run: run}
+	var errs []error
 	for rec, err := range p.Reader().Records(ctx, segment.Query{Tenant: tenant, Run: run}) {
-		if gone := (*segment.GoneError)(nil); errors.As(err, &gone) {
+		gone, bad := (*segment.GoneError)(nil), (*segment.DamagedError)(nil)
+		switch {
+		case errors.As(err, &gone):
 			continue
-		}
-		if err != nil {
+		case errors.As(err, &bad):
+			errs = append(errs, err)
+			continue
+		case err != nil:
 			return n, err
 		}
 		if e, err := rec.Event(); err == nil {
 			n.add(e)
 		}
 	}
-	return n, nil
+	return n, errors.Join(errs...)
 }

@@ -30,6 +30,9 @@ type Exported struct {
 	Foreign int64 // messages that are no events: only the archive itself has them
 	NotJSON int64 // NDJSON: lines of the agent that are no JSON
 	Gone    int   // segments that retention deleted
+
+	// Damaged are the segments of which not everything, or nothing, was written.
+	Damaged []error
 }
 
 // Cat writes what a run's child wrote to its streams, byte for byte: each frame with
@@ -81,15 +84,19 @@ func frames(ctx context.Context, p Place, tenant, run string, x *Exported, fn fu
 	return err
 }
 
-// records yields a run's events, log by log. Of a run that was erased the error is a
+// records yields a run's events, log by log, as far as they can be read. Of a run that was erased the error is a
 // *segment.ErasedError.
 func records(ctx context.Context, p Place, tenant, run string, x *Exported, fn func(*segment.Record, *event.Event) error) error {
 	for r, err := range p.Reader().Records(ctx, segment.Query{Tenant: tenant, Run: run}) {
-		if gone := (*segment.GoneError)(nil); errors.As(err, &gone) {
+		gone, bad := (*segment.GoneError)(nil), (*segment.DamagedError)(nil)
+		switch {
+		case errors.As(err, &gone):
 			x.Gone++
 			continue
-		}
-		if err != nil {
+		case errors.As(err, &bad):
+			x.Damaged = append(x.Damaged, bad)
+			continue
+		case err != nil:
 			return err
 		}
 		e, err := r.Event()

@@ -69,7 +69,7 @@ func Erase(ctx context.Context, p Place, ar *segment.Archive, tenant, run, by, w
 	if err != nil {
 		return h, err
 	}
-	return h, forget(ctx, p.Keys, tenant, run)
+	return h, forget(ctx, p, tenant)
 }
 
 // A Hold is a legal hold that stands.
@@ -83,35 +83,45 @@ type Hold struct {
 	Head   uint64    `json:"head"`
 }
 
-// Holds lists the holds of a tenant, or of all, oldest first.
+// Holds lists the holds of a tenant, or of all, oldest first. Those of a tenant that cannot be read
+// are missing, and the error names it.
 func Holds(ctx context.Context, p Place, tenant string) ([]Hold, error) {
 	r := p.Reader()
-	tenants := []string{tenant}
+	tenants, bad := []string{tenant}, error(nil)
 	if tenant == "" {
-		var err error
-		if tenants, err = r.Tenants(ctx); err != nil {
-			return nil, err
+		tenants, bad = r.Tenants(ctx)
+		if bad != nil && !errors.Is(bad, segment.ErrTenant) {
+			return nil, bad
 		}
 	}
+	errs := []error{bad}
 	var all []Hold
 	for _, t := range tenants {
-		var here []Hold
-		for h, err := range r.Heads(ctx, t, 0) {
-			if err != nil {
-				return nil, err
-			}
-			st := h.Statement
-			switch {
-			case st == nil:
-			case st.Kind == segment.Held:
-				here = append(here, Hold{st.Hold, t, st.Run, st.By, st.Why, h.Time, h.Number})
-			case st.Kind == segment.Released:
-				here = slices.DeleteFunc(here, func(o Hold) bool { return o.ID == st.Hold })
-			}
+		here, err := holdsOf(ctx, r, t)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("holds of tenant %q: %w", t, err))
+			continue
 		}
 		all = append(all, here...)
 	}
-	return all, nil
+	return all, errors.Join(errs...)
+}
+
+func holdsOf(ctx context.Context, r *segment.Reader, tenant string) (here []Hold, err error) {
+	for h, err := range r.Heads(ctx, tenant, 0) {
+		if err != nil {
+			return nil, err
+		}
+		st := h.Statement
+		switch {
+		case st == nil:
+		case st.Kind == segment.Held:
+			here = append(here, Hold{st.Hold, tenant, st.Run, st.By, st.Why, h.Time, h.Number})
+		case st.Kind == segment.Released:
+			here = slices.DeleteFunc(here, func(o Hold) bool { return o.ID == st.Hold })
+		}
+	}
+	return here, nil
 }
 
 // Rotate makes a new signing key, has the archive's newest one sign it, and puts it into

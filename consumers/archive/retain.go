@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"strings"
 	"time"
 
@@ -53,18 +52,19 @@ type Retained struct {
 }
 
 // Retain deletes segments that are older than a tenant's retention, and their pages of
-// the catalogue. What is held stays.
+// the catalogue. What is held stays. A tenant of which that cannot be done keeps none of the
+// others: it is named in the error.
 func Retain(ctx context.Context, c *Config, p Place, ar *segment.Archive, by string) ([]Retained, error) {
 	rules, err := parseRetention(c.Retention)
 	if err != nil || len(rules) == 0 {
 		return nil, err
 	}
 	tenants, err := p.Reader().Tenants(ctx)
-	if err != nil {
+	if err != nil && !errors.Is(err, segment.ErrTenant) {
 		return nil, err
 	}
+	errs := []error{err}
 	var all []Retained
-	var errs []error
 	for _, t := range tenants {
 		age := rules.of(t)
 		if age == 0 {
@@ -95,44 +95,6 @@ func retainTenant(ctx context.Context, p Place, ar *segment.Archive, tenant stri
 		}
 		if !errors.Is(err, segment.ErrTooMany) {
 			return r, err
-		}
-	}
-}
-
-// Times of retention in a service.
-const (
-	retainFirst = time.Minute
-	retainEvery = time.Hour
-)
-
-// retain runs retention until ctx ends. Only the instance that reads does it.
-func (s *Service) retain(ctx context.Context, ar *segment.Archive) {
-	if s.o.Retention == "" {
-		return
-	}
-	t := time.NewTimer(retainFirst)
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return
-		}
-		t.Reset(retainEvery)
-		if s.standsBy() {
-			continue
-		}
-		done, err := Retain(ctx, &s.o.Config, s.place, ar, "cbcast archive")
-		for _, r := range done {
-			if r.Held != nil {
-				s.o.Log.Debug("nothing deleted", "tenant", r.Tenant, "held", r.Held)
-			}
-			if r.Segments > 0 {
-				s.o.Log.Info("segments deleted: their time is over", "tenant", r.Tenant, "segments", r.Segments, "before", r.Before)
-			}
-		}
-		if err != nil && ctx.Err() == nil && !errors.Is(err, fs.ErrClosed) {
-			s.o.Log.Warn("retention", "error", err)
 		}
 	}
 }

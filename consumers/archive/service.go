@@ -52,6 +52,9 @@ type Service struct {
 	m      *meters
 	known  *known // of the session
 
+	begun bool      // the stores were found fit
+	swept time.Time // when unfinished writes were given up last
+
 	mu      sync.Mutex // guards the rest
 	c       *consume.Consumer
 	ar      *segment.Archive
@@ -79,7 +82,7 @@ func New(o Options) (*Service, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if err := o.Check(); err != nil {
+	if err := errors.Join(o.Check(), o.CheckPlaces()); err != nil {
 		return nil, err
 	}
 	p, err := o.Open()
@@ -198,6 +201,9 @@ func (s *Service) logs() []bus.Log { return append(consume.Logs(s.o.Partitions),
 // openArchive opens the archive to write, and looks after what others left.
 func (s *Service) openArchive(ctx context.Context) (*segment.Archive, error) {
 	if err := s.mounted(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.begin(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.key(ctx); err != nil {

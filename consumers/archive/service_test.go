@@ -473,9 +473,13 @@ func TestEraseHoldRetention(t *testing.T) {
 // nothing up before the bound, and then everything.
 func TestHeadCopies(t *testing.T) {
 	r := newRig(t)
-	heads := filepath.Join(t.TempDir(), "missing", "heads.ndjson")
+	dir := t.TempDir()
+	heads := filepath.Join(dir, "heads.ndjson")
 	r.cfg.Heads, r.cfg.HeadsBehind = heads, 3
 	u := r.start()
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
 	for i := range 10 {
 		r.publish(tenant, fmt.Sprint("r", i), 1)
 		u.until("sealed, or the bound", func() bool { return r.has()() || errors.Is(u.Ready(), errCopiesBehind) })
@@ -486,7 +490,7 @@ func TestHeadCopies(t *testing.T) {
 	if st := u.copies.state(); st.Waiting != 3 || st.Failures == 0 {
 		t.Errorf("%+v", st)
 	}
-	if err := os.MkdirAll(filepath.Dir(heads), 0o700); err != nil {
+	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	u.until("all, again", r.has())

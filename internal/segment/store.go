@@ -2,6 +2,7 @@ package segment
 
 import (
 	"context"
+	"errors"
 	"io"
 	"iter"
 	"time"
@@ -53,3 +54,13 @@ type Sweeper interface {
 	// then. One that is still going on fails, and leaves no object.
 	Sweep(ctx context.Context, before time.Time) error
 }
+
+// A Checker is a [Store] that can find out whether it can hold an archive.
+type Checker interface {
+	// Check writes, reads and removes something. It returns an error that wraps ErrUnfit
+	// where the store does not do what a Store must.
+	Check(ctx context.Context) error
+}
+
+// ErrUnfit is wrapped by an error about a store that cannot hold an archive.
+var ErrUnfit = errors.New("not fit for an archive")

@@ -106,6 +106,7 @@ var tampers = []tamper{
 		delete(s.store.m, segment.TenantKey("beta"))
 	}},
 	{what: "a tenant taken from the list of tenants", do: func(s *scene) { delete(s.store.m, segment.TenantKey("beta")) }},
+	{what: "a tenant's entry in the list of tenants changed", do: func(s *scene) { flip(s.store, segment.TenantKey("beta"), 1) }},
 	{what: "a head kept elsewhere changed", do: func(s *scene) {
 		h := *s.heads[4]
 		h.Prev = strings.Repeat("0", 64)

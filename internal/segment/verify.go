@@ -62,7 +62,7 @@ const (
 	HeadDiffers Code = "head_differs"   // another head was kept elsewhere under this number
 	HeadsBad    Code = "heads_bad"      // a head kept elsewhere is not signed by the archive
 	TenantLost  Code = "tenant_lost"    // a tenant known from heads kept elsewhere has no chain
-	TenantList  Code = "tenant_list"    // a tenant with a chain is not in the list of tenants
+	TenantList  Code = "tenant_list"    // a tenant with a chain is not in the list of tenants, or its entry is damaged
 	Unclaimed   Code = "unclaimed"      // * a segment or page of keys that no head names: left by a crash, or put there
 	StrayObject Code = "object_stray"   // * an object where none belongs
 	HoldBroken  Code = "hold_broken"    // something was erased or deleted under a hold
@@ -219,6 +219,7 @@ type verifyChain struct {
 	token    string // of the tenant, as in keys
 	tenant   string
 	listed   bool // in the list of tenants
+	misnamed bool // there, under another name
 	heads    []uint64
 	segments map[string]int64 // sizes by key
 	indexes  map[string]bool
@@ -260,6 +261,9 @@ func (v *verifier) chains(ctx context.Context) ([]*verifyChain, error) {
 		c.listed = true
 		if b, err := readObject(ctx, v.o.Store, info.Key, maxID+1); err == nil {
 			c.tenant = strings.TrimSuffix(string(b), "\n")
+		}
+		if tenantKey(c.tenant) != info.Key {
+			c.tenant, c.listed, c.misnamed = "", false, true
 		}
 	}
 	for info, err := range v.o.Store.List(ctx, tenantRoot) {

@@ -105,7 +105,13 @@ func (c *verifyChain) verifyHeads(ctx context.Context) error {
 		c.chain[n] = h
 		c.rep.Heads++
 	}
-	if len(c.heads) > 0 && !c.listed {
+	if c.tenant == "" {
+		c.tenant = c.token
+	}
+	switch {
+	case c.misnamed:
+		c.bad(Finding{Code: TenantList, Object: tenantsPrefix + c.token, Text: "its entry in the list of tenants is damaged"})
+	case len(c.heads) > 0 && !c.listed:
 		c.bad(Finding{Code: TenantList, Text: "the tenant is not in the list of tenants"})
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -33,12 +34,19 @@ type double struct {
 	mu      sync.Mutex
 	objects map[string][]byte
 	parts   map[string]map[int][]byte
+	uploads map[string]upload // by id
 	count   map[string]int
 	aborted int
 }
 
+// An upload has begun and has no end.
+type upload struct {
+	key string
+	at  time.Time
+}
+
 func newDouble(t *testing.T) (*double, string) {
-	d := &double{t: t, objects: map[string][]byte{}, parts: map[string]map[int][]byte{}, count: map[string]int{}}
+	d := &double{t: t, objects: map[string][]byte{}, parts: map[string]map[int][]byte{}, uploads: map[string]upload{}, count: map[string]int{}}
 	s := httptest.NewServer(d)
 	t.Cleanup(s.Close)
 	return d, s.URL
@@ -49,6 +57,10 @@ func what(r *http.Request) string {
 	switch {
 	case q.Has("uploads") && r.Method == http.MethodPost:
 		return "BEGIN"
+	case q.Has("uploads"):
+		return "UPLOADS"
+	case q.Has("uploadId") && r.Method == http.MethodGet:
+		return "PARTS"
 	case q.Has("uploadId"):
 		return map[string]string{"PUT": "PART", "POST": "COMPLETE", "DELETE": "ABORT"}[r.Method]
 	case q.Has("list-type"):
@@ -108,6 +120,7 @@ func (d *double) serve(w http.ResponseWriter, r *http.Request, op string, body [
 	case "BEGIN":
 		id := strconv.Itoa(len(d.parts) + 1)
 		d.parts[id] = map[int][]byte{}
+		d.uploads[id] = upload{key, time.Now()}
 		fmt.Fprintf(w, `<InitiateMultipartUploadResult><Bucket>bucket</Bucket><Key>%s</Key><UploadId>%s</UploadId></InitiateMultipartUploadResult>`, key, id)
 	case "PART":
 		n, _ := strconv.Atoi(q.Get("partNumber"))
@@ -129,11 +142,17 @@ func (d *double) serve(w http.ResponseWriter, r *http.Request, op string, body [
 		}
 		d.objects[key] = all
 		delete(d.parts, q.Get("uploadId"))
+		delete(d.uploads, q.Get("uploadId"))
 		fmt.Fprintf(w, `<CompleteMultipartUploadResult><Bucket>bucket</Bucket><Key>%s</Key><ETag>%s</ETag></CompleteMultipartUploadResult>`, key, "x")
 	case "ABORT":
 		d.aborted++
 		delete(d.parts, q.Get("uploadId"))
+		delete(d.uploads, q.Get("uploadId"))
 		w.WriteHeader(http.StatusNoContent)
+	case "UPLOADS":
+		d.listUploads(w, q.Get("prefix"))
+	case "PARTS":
+		fmt.Fprint(w, `<ListPartsResult></ListPartsResult>`)
 	case "DELETE":
 		delete(d.objects, key)
 		w.WriteHeader(http.StatusNoContent)
@@ -158,6 +177,20 @@ func (d *double) get(w http.ResponseWriter, r *http.Request, key string) {
 		return
 	}
 	http.ServeContent(w, r, "", time.Unix(1e9, 0), bytes.NewReader(b))
+}
+
+func (d *double) listUploads(w http.ResponseWriter, prefix string) {
+	type one struct{ Key, UploadId, Initiated string } //nolint:revive // as S3 has it
+	var out struct {
+		XMLName xml.Name `xml:"ListMultipartUploadsResult"`
+		Upload  []one
+	}
+	for _, id := range slices.Sorted(maps.Keys(d.uploads)) {
+		if u := d.uploads[id]; strings.HasPrefix(u.key, prefix) {
+			out.Upload = append(out.Upload, one{u.key, id, u.at.UTC().Format("2006-01-02T15:04:05.000Z")})
+		}
+	}
+	_ = xml.NewEncoder(w).Encode(out)
 }
 
 // page is how many keys an answer has.

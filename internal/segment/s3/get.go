@@ -173,18 +173,39 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 	return err
 }
 
-// Sweep frees uploads in parts that began before a time and became no object: those
-// of a process that ended in the middle.
+// roots begin the names of an archive's objects: what else is in the bucket is somebody else's.
+var roots = []string{"catalog/", "check/", "heads/", "keys/", "signers/", "t/", "tenants/"}
+
+// Sweep is segment.Sweeper's: it frees uploads in parts that began before a time and became no
+// object, those of a process that ended in the middle. Uploads of other names are left alone.
 func (s *Store) Sweep(ctx context.Context, before time.Time) error {
-	for u := range s.core.ListIncompleteUploads(ctx, s.cfg.Bucket, s.cfg.Prefix, true) {
-		if u.Err != nil {
-			return s.wrap("list uploads of", "", u.Err)
-		}
-		if u.Initiated.Before(before) {
-			if err := s.core.AbortMultipartUpload(ctx, s.cfg.Bucket, u.Key, u.UploadID); err != nil {
-				return s.wrap("abort upload of", strings.TrimPrefix(u.Key, s.cfg.Prefix), err)
-			}
+	for _, root := range roots {
+		if err := s.sweep(ctx, s.key(root), before); err != nil {
+			return err
 		}
 	}
 	return ctx.Err()
 }
+
+func (s *Store) sweep(ctx context.Context, prefix string, before time.Time) error {
+	ctx, cancel := context.WithCancel(ctx) // ends the listing
+	defer cancel()
+	for u := range s.core.ListIncompleteUploads(ctx, s.cfg.Bucket, prefix, true) {
+		if u.Err != nil {
+			return s.wrap("list uploads of", strings.TrimPrefix(prefix, s.cfg.Prefix), u.Err)
+		}
+		if !u.Initiated.Before(before) {
+			continue
+		}
+		err := s.core.AbortMultipartUpload(ctx, s.cfg.Bucket, u.Key, u.UploadID)
+		if err != nil && response(err).Code != "NoSuchUpload" {
+			return s.wrap("abort upload of", strings.TrimPrefix(u.Key, s.cfg.Prefix), err)
+		}
+	}
+	return nil
+}
+
+var (
+	_ segment.Sweeper = (*Store)(nil)
+	_ segment.Checker = (*Store)(nil)
+)

@@ -209,7 +209,8 @@ func (s *Store) Check(ctx context.Context) error {
 		do   func(context.Context, string, io.ReaderAt, int64, bool) error
 	}{{"object", s.single}, {"multipart upload", s.multipart}} {
 		if err := put.do(ctx, name, other, other.Size(), true); err == nil {
-			return fmt.Errorf("%s does not honour If-None-Match for a second %s: two archives could overwrite one another's segments", s, put.what)
+			return fmt.Errorf("%s is %w: it does not honour If-None-Match for a second %s, so two archives could overwrite one another's segments",
+				s, segment.ErrUnfit, put.what)
 		} else if !errors.Is(err, fs.ErrExist) {
 			return err
 		}
@@ -224,7 +225,7 @@ func (s *Store) Check(ctx context.Context) error {
 		return err
 	}
 	if !bytes.Equal(got, small) {
-		return fmt.Errorf("%s gives other bytes than were put there", s)
+		return fmt.Errorf("%s is %w: it gives other bytes than were put there", s, segment.ErrUnfit)
 	}
 	return nil
 }

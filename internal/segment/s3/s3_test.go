@@ -7,12 +7,15 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -215,12 +218,39 @@ func TestCheck(t *testing.T) {
 		d, url := newDouble(t)
 		d.deaf = tc.deaf
 		err := open(t, url).Check(t.Context())
-		if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+		if (err == nil) != (tc.want == "") || err != nil && (!errors.Is(err, segment.ErrUnfit) || !strings.Contains(err.Error(), tc.want)) {
 			t.Errorf("deaf %q: Check = %v, want %q", tc.deaf, err, tc.want)
 		}
 		if len(d.objects) > 0 {
 			t.Errorf("deaf %q: Check left %d objects", tc.deaf, len(d.objects))
 		}
+	}
+}
+
+// Uploads that a process left in the middle go when they are old; young ones, which another may
+// be going on with, and those of others in the bucket stay.
+func TestSweep(t *testing.T) {
+	d, url := newDouble(t)
+	s := open(t, url)
+	old, young := time.Now().Add(-25*time.Hour), time.Now().Add(-time.Hour)
+	d.uploads = map[string]upload{
+		"1": {"a/b/t/acme/segments/1", old}, "2": {"a/b/t/acme/segments/2", young}, "3": {"a/b/keys/acme/1", old},
+		"4": {"a/b/photos/1", old}, "5": {"t/acme/segments/1", old}, "6": {"a/b/t/acme/segments/1", young},
+	}
+	if err := s.Sweep(t.Context(), time.Now().Add(-24*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if got := slices.Sorted(maps.Keys(d.uploads)); !slices.Equal(got, []string{"2", "4", "5", "6"}) {
+		t.Errorf("left: %v", got)
+	}
+	d.before = func(w http.ResponseWriter, what string, _ int) bool {
+		if what == "UPLOADS" {
+			fail(w, http.StatusForbidden, "AccessDenied", "no")
+		}
+		return what == "UPLOADS"
+	}
+	if err := s.Sweep(t.Context(), time.Now()); err == nil || !strings.Contains(err.Error(), "list uploads") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -1,0 +1,111 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/cbcast/cbcast/internal/segment"
+)
+
+// When a service looks after what is in the stores.
+const (
+	tendFirst  = time.Minute // after a session has begun
+	tendEvery  = time.Hour
+	sweepEvery = 24 * time.Hour
+	// sweepAge is how old an upload, or a file that is being written, must be to be given up:
+	// no write takes so long.
+	sweepAge = 24 * time.Hour
+)
+
+// begin looks whether the stores can hold an archive, once, and gives up what earlier processes
+// were writing there.
+func (s *Service) begin(ctx context.Context) error {
+	if s.begun {
+		return nil
+	}
+	if err := fit(ctx, s.stores()); err != nil {
+		return err
+	}
+	s.begun = true
+	s.sweep(ctx)
+	return nil
+}
+
+// sweep gives up what writes left that have no end. Nothing depends on it: it frees space.
+func (s *Service) sweep(ctx context.Context) {
+	for _, st := range s.stores() {
+		if w, ok := st.(segment.Sweeper); ok {
+			if err := w.Sweep(ctx, time.Now().Add(-sweepAge)); err != nil && ctx.Err() == nil {
+				s.o.Log.Warn("what unfinished writes left is not removed", "error", err)
+			}
+		}
+	}
+	s.swept = time.Now()
+}
+
+// retain looks after the stores until ctx ends: what crashes left, what unfinished writes left,
+// and what is over its time. Only the instance that reads does it.
+func (s *Service) retain(ctx context.Context, ar *segment.Archive) {
+	t := time.NewTimer(tendFirst)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+		t.Reset(tendEvery)
+		if !s.standsBy() {
+			s.tend(ctx, ar)
+		}
+	}
+}
+
+// tend does all of it once.
+func (s *Service) tend(ctx context.Context, ar *segment.Archive) {
+	if time.Since(s.swept) >= sweepEvery {
+		s.sweep(ctx)
+	}
+	gone, err := Tidy(ctx, s.place, ar)
+	for _, key := range gone {
+		s.o.Log.Info("removed what a crash left: no head names it, and the chain has what was in it", "object", key)
+	}
+	s.tended("tidying", ctx, err)
+	done, err := Retain(ctx, &s.o.Config, s.place, ar, "cbcast archive")
+	for _, r := range done {
+		if r.Held != nil {
+			s.o.Log.Debug("nothing deleted", "tenant", r.Tenant, "held", r.Held)
+		}
+		if r.Segments > 0 {
+			s.o.Log.Info("segments deleted: their time is over", "tenant", r.Tenant, "segments", r.Segments, "before", r.Before)
+		}
+	}
+	s.tended("retention", ctx, err)
+}
+
+func (s *Service) tended(what string, ctx context.Context, err error) { //nolint:revive // the context is of the error
+	if err != nil && ctx.Err() == nil && !errors.Is(err, fs.ErrClosed) {
+		s.o.Log.Warn(what, "error", err)
+	}
+}
+
+// Tidy removes what crashes left of all tenants; see segment.Archive.Tidy. A tenant of which that
+// cannot be done keeps none of the others.
+func Tidy(ctx context.Context, p Place, ar *segment.Archive) (gone []string, err error) {
+	tenants, err := p.Reader().Tenants(ctx)
+	if err != nil && !errors.Is(err, segment.ErrTenant) {
+		return nil, err
+	}
+	errs := []error{err}
+	for _, t := range tenants {
+		keys, err := ar.Tidy(ctx, t)
+		gone = append(gone, keys...)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("tenant %q: %w", t, err))
+		}
+	}
+	return gone, errors.Join(errs...)
+}
