@@ -98,12 +98,40 @@ func (p *past) archived(ctx context.Context, ref bus.Ref, after uint64, e *event
 	return true
 }
 
-// archiveErr says that the archive could not be read, so that it is tried again.
+// errArchive says that the archive could not be read, so that it is tried again.
+var errArchive = fmt.Errorf("archive: %w", bus.ErrUnavailable)
+
 func archiveErr(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return fmt.Errorf("archive: %w: %w", bus.ErrUnavailable, err)
+	return fmt.Errorf("%w: %w", errArchive, err)
+}
+
+// only reports whether the archive alone has a run: the bus has nothing of it, and its edge is
+// not there. Then nothing more comes and nobody takes a command, however the run ended.
+func (r *Relay) only(ctx context.Context, ref bus.Ref) (bool, error) {
+	if r.past.archive == nil || r.reg.alive(ref.Run) {
+		return false, nil
+	}
+	if _, _, err := r.bus.Last(ctx, ref); !notFoundErr(err) {
+		return false, err
+	}
+	i, err := r.past.info(ctx, ref)
+	return i != nil, err
+}
+
+// commandable says that a run is kept in the archive only. It is the answer that a run gives
+// that has ended.
+func (r *Relay) commandable(ctx context.Context, i bus.RunInfo) *apiErr {
+	only, err := r.only(ctx, i.Ref())
+	switch {
+	case err != nil:
+		return r.busErr(err)
+	case only:
+		return fail(CodeEnded, "the run is over, and kept in the archive only; nothing was done").with("run", i.Run)
+	}
+	return nil
 }
 
 // Last is [bus.Bus.Last]. The stream sequence of an event from the archive is 0.
@@ -204,11 +232,28 @@ func (p *past) archivedControls(ctx context.Context, tenant, run string, yield f
 	return true
 }
 
+// answerableHere is [Relay.commandable] for an ask: that of a run which is over is closed.
+func (r *Relay) answerableHere(ctx context.Context, i bus.RunInfo, a Asked) *apiErr {
+	aerr := r.commandable(ctx, i)
+	if aerr == nil || aerr.code != CodeEnded {
+		return aerr
+	}
+	if a.View == nil {
+		return noAsk(a.ID)
+	}
+	a.Ended = true
+	var closed *apiErr
+	if errors.As(answerable(a), &closed) {
+		return closed
+	}
+	return aerr
+}
+
 // findArchived looks for a run that the bus does not know any more, among the tenants that the
-// caller may see. It has ended: nothing can be commanded or answered.
+// caller may see. It has ended: nothing can be commanded or answered; see [Relay.commandable].
 func (r *Relay) findArchived(q *http.Request, run string) (bus.RunInfo, error) {
 	p := r.past
-	if p.archive == nil || q.Method != http.MethodGet && q.Method != http.MethodHead {
+	if p.archive == nil {
 		return bus.RunInfo{}, bus.ErrNotFound
 	}
 	tenants := callerOf(q).tenants

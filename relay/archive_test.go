@@ -171,9 +171,104 @@ func TestArchive(t *testing.T) {
 			t.Errorf("%s: %d, want %d", path, got.status, want)
 		}
 	}
-	if got := s.post("/v1/runs/run-1/commands", `{"name":"interrupt"}`, nil); got.status != 404 {
-		t.Errorf("a command to a run of the archive: %d %s", got.status, got.body)
+}
+
+// said is the code of an error, with its status and reason.
+func (a answer) said(t *testing.T) string {
+	t.Helper()
+	var e relay.ErrorBody
+	a.into(t, &e)
+	return fmt.Sprint(a.status, " ", e.Code, " ", e.Details["reason"])
+}
+
+// TestArchiveCommands: a run that only the archive has answers as one that has ended, whether
+// the list has it or not; it takes nothing, and nothing is put on the bus for it.
+func TestArchiveCommands(t *testing.T) {
+	r := newRig(t, small())
+	r.silent = true
+	v := r.vault()
+	e := r.asking("run-1", bash(1))
+	e.emit(exited())
+	e.shipped()
+	posts := [][2]string{
+		{"/v1/runs/run-1/interrupt", `{}`}, {"/v1/runs/run-1/stop_task", `{"task":"t1"}`},
+		{"/v1/runs/run-1/commands", `{"name":"message","args":{"content":"hello"}}`},
+		{"/v1/runs/run-1/asks/a1", `{"decision":"allow"}`}, {"/v1/runs/run-1/asks/none", `{"decision":"allow"}`},
+		{"/api/workflows/runs/run-1/cancel", `{}`},
 	}
+	live := r.relay(relay.Config{})
+	want := map[string]string{}
+	for _, p := range posts {
+		want[p[0]] = live.post(p[0], p[1], nil).said(t)
+	}
+	for _, i := range []int{0, 1, 2, 5} {
+		if want[posts[i][0]] != "409 already_ended <nil>" {
+			t.Errorf("on the bus: %s: %s", posts[i][0], want[posts[i][0]])
+		}
+	}
+	if !strings.HasPrefix(want[posts[3][0]], "410 ask_closed") {
+		t.Errorf("on the bus: %v", want)
+	}
+	v.keep()
+	r.purge(0, 100)
+	for _, listed := range []bool{true, false} {
+		if !listed {
+			r.dropRun("run-1")
+		}
+		s := r.with(relay.Config{}, v.reader())
+		sent, audited := r.on("run-1")
+		for _, p := range posts {
+			if got := s.post(p[0], p[1], nil).said(t); got != want[p[0]] {
+				t.Errorf("listed %v: %s: %s, on the bus %s", listed, p[0], got, want[p[0]])
+			}
+		}
+		if sent2, audited2 := r.on("run-1"); len(sent2) != len(sent) || len(audited2) != len(audited) {
+			t.Errorf("listed %v: on the bus: %v %v", listed, sent2, audited2)
+		}
+		if got := s.post("/v1/runs/run-9/interrupt", `{}`, nil); got.status != 404 {
+			t.Errorf("a run that is nowhere: %d", got.status)
+		}
+	}
+}
+
+// TestArchiveNoEnd: the stream of a run that only the archive has ends with the last event there,
+// also where that is no end, and who comes back has everything.
+func TestArchiveNoEnd(t *testing.T) {
+	r := newRig(t, small())
+	r.silent = true
+	v := r.vault()
+	e := r.edge("run-1")
+	last := e.emit(notes(5)...)
+	e.shipped()
+	v.keep()
+	r.purge(0, 100)
+	for _, listed := range []bool{true, false} {
+		if !listed {
+			r.dropRun("run-1")
+		}
+		s := r.with(relay.Config{}, v.reader())
+		for _, after := range []uint64{0, 3} {
+			c := s.stream(fmt.Sprintf("/v1/runs/run-1/stream?after=%d", after), nil)
+			if got := c.all(); len(got) == 0 || got[0].seq(t) != after+1 || got[len(got)-1].seq(t) != last {
+				t.Errorf("listed %v: behind %d: %s", listed, after, ids(got))
+			}
+		}
+		if got := s.get("/v1/runs/run-1/stream", map[string]string{"Last-Event-ID": fmt.Sprint(last)}); got.status != http.StatusNoContent {
+			t.Errorf("listed %v: at the end: %d", listed, got.status)
+		}
+	}
+	// An edge that is there may have more to say.
+	e.register()
+	e.present(time.Minute)
+	s := r.with(relay.Config{}, v.reader())
+	s.until(func() bool { return s.entry("run-1").Alive })
+	c := s.stream("/v1/runs/run-1/stream", map[string]string{"Last-Event-ID": fmt.Sprint(last)})
+	e.emit(notes(1)...)
+	e.shipped()
+	if got := c.take(1); len(got) != 1 || got[0].seq(t) != last+1 {
+		t.Errorf("from an edge that is there: %s", ids(got))
+	}
+	c.close()
 }
 
 // TestArchiveRights: an archived run is there for those who might see it on the bus.

@@ -96,7 +96,11 @@ func (r *Relay) answerAsk(w http.ResponseWriter, q *http.Request) *apiErr {
 		Decision: req.Decision, Message: req.Message, Answers: req.Answers, UpdatedInput: req.UpdatedInput,
 		Interrupt: req.Interrupt, Session: req.Session, Vendor: req.Vendor,
 	}
-	g, err := r.giver(q).Answer(ctx, i, f.asked(id), a, duration(req.DeliverWithin))
+	asked := f.asked(id)
+	if aerr := r.answerableHere(ctx, i, asked); aerr != nil {
+		return aerr
+	}
+	g, err := r.giver(q).Answer(ctx, i, asked, a, duration(req.DeliverWithin))
 	return r.answered(w, g, err, id, a.Decision)
 }
 

@@ -110,6 +110,9 @@ func (r *Relay) order(w http.ResponseWriter, q *http.Request, o Order, deliver, 
 	o.DeliverWithin, o.EffectWithin = duration(deliver), duration(effect)
 	ctx, cancel := context.WithTimeout(q.Context(), answerTimeout-time.Second)
 	defer cancel()
+	if aerr := r.commandable(ctx, i); aerr != nil {
+		return aerr
+	}
 	g, err := r.giver(q).Give(ctx, i, o)
 	r.met.command(o.Name, g, err)
 	if err != nil {

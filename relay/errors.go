@@ -104,6 +104,9 @@ func (r *Relay) busErr(err error) *apiErr {
 	switch {
 	case errors.Is(err, bus.ErrNotFound):
 		return notFound()
+	case errors.Is(err, errArchive):
+		r.log.Warn("archive not read", "error", err)
+		return fail(CodeUnavailable, "the archive cannot be read, and the bus has it not; try again")
 	case errors.Is(err, bus.ErrUnavailable), errors.Is(err, bus.ErrClosed), errors.Is(err, context.DeadlineExceeded),
 		errors.Is(err, context.Canceled), errors.Is(err, bus.ErrConflict):
 		r.log.Debug("request failed for now", "error", err)

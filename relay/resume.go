@@ -73,6 +73,9 @@ func (r *Relay) resumeWorkflow(w http.ResponseWriter, q *http.Request) *apiErr {
 		return r.busErr(err)
 	}
 	asked := f.asked(id)
+	if aerr := r.answerableHere(ctx, i, asked); aerr != nil {
+		return aerr
+	}
 	a, aerr := r.answerOf(ctx, i, asked, req)
 	if aerr != nil {
 		return aerr

@@ -32,6 +32,7 @@ type subscription struct {
 	filter  filter
 	pos     uint64 // seq that everything up to has been sent or filtered out
 	head    uint64 // of the run, when the client came
+	final   bool   // only the archive has the run: nothing comes behind head
 	pen     *pen
 	closing <-chan struct{}
 	sub     *sub
@@ -113,10 +114,11 @@ func (r *Relay) streamEnded(closing <-chan struct{}, err error) {
 }
 
 // over reports whether the client has everything there will ever be: its cursor
-// is at the exit event, or at the end of a run that was lost too long ago. It
-// also learns the run's end.
+// is at the exit event, or at the end of a run that was lost too long ago, or that only
+// the archive has. It also learns the run's end.
 func (s *subscription) over(ctx context.Context) (bool, error) {
-	if head, exited, ok := s.r.hub.head(s.ref); ok && s.pos <= head {
+	head, exited, ok := s.r.hub.head(s.ref)
+	if ok && s.pos <= head && (exited || s.r.past.archive == nil || s.r.reg.alive(s.ref.Run)) {
 		s.head = head
 		return exited && s.pos == head, nil
 	}
@@ -128,10 +130,15 @@ func (s *subscription) over(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	s.head = last.Seq
+	if last.Type != event.TypeExited {
+		if s.final, err = s.r.only(ctx, s.ref); err != nil {
+			return false, err
+		}
+	}
 	if s.pos != s.head {
 		return false, nil
 	}
-	if last.Type == event.TypeExited {
+	if last.Type == event.TypeExited || s.final {
 		return true, nil
 	}
 	if s.r.reg.alive(s.ref.Run) {
@@ -223,6 +230,9 @@ func (s *subscription) serve(ctx, bg context.Context) error {
 		end, err := s.lost(p)
 		if err != nil || end {
 			return err
+		}
+		if s.final && s.pos >= s.head {
+			return s.flush()
 		}
 		if s.parking != nil && p.lost == nil {
 			if err := s.flush(); err != nil {
