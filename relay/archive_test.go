@@ -191,9 +191,11 @@ func TestArchiveCommands(t *testing.T) {
 	e.emit(exited())
 	e.shipped()
 	posts := [][2]string{
-		{"/v1/runs/run-1/interrupt", `{}`}, {"/v1/runs/run-1/stop_task", `{"task":"t1"}`},
+		{"/v1/runs/run-1/interrupt", `{}`},
+		{"/v1/runs/run-1/stop_task", `{"task":"t1"}`},
 		{"/v1/runs/run-1/commands", `{"name":"message","args":{"content":"hello"}}`},
-		{"/v1/runs/run-1/asks/a1", `{"decision":"allow"}`}, {"/v1/runs/run-1/asks/none", `{"decision":"allow"}`},
+		{"/v1/runs/run-1/asks/a1", `{"decision":"allow"}`},
+		{"/v1/runs/run-1/asks/none", `{"decision":"allow"}`},
 		{"/api/workflows/runs/run-1/cancel", `{}`},
 	}
 	live := r.relay(relay.Config{})

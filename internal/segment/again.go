@@ -62,7 +62,8 @@ func (a *Archive) Gone(log Log, upTo uint64) {
 	a.readAgain(log, Place{Seq: upTo})
 }
 
-// Rebuilt notes that a log was made anew: places of the earlier one say nothing of it.
+// Rebuilt notes that a log was made anew, or is no more since there are fewer partitions:
+// places of the earlier one say nothing of it, and nothing waits for it.
 func (a *Archive) Rebuilt(log Log) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -155,6 +155,39 @@ func TestRecoveredWaits(t *testing.T) {
 	}
 }
 
+// TestFewerLogs: a segment that was recovered waits for the logs that there are, not for one that
+// is no more, and what comes behind it in its tenant's chain goes on.
+func TestFewerLogs(t *testing.T) {
+	r := newRig(t)
+	a := r.open()
+	first, second := r.next("acme", "a"), r.next("acme", "b")
+	second.Log = 1
+	r.add(first, second)
+	if err := a.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a.Close()
+	a = r.open()
+	if got := a.Awaited(); len(got) != 2 {
+		t.Errorf("awaited %v", got)
+	}
+	if got := must(a.Append(t.Context(), first)); got != segment.Already {
+		t.Errorf("got %v", got)
+	}
+	if heads := r.seal(); len(heads) != 0 {
+		t.Error("sealed before anything is known of the second log")
+	}
+	a.Rebuilt(1)
+	r.add(r.next("acme", "b"))
+	if heads := r.seal(); len(heads) != 1 {
+		t.Errorf("%d heads", len(heads))
+	}
+	if got := a.Through(); got[0].Seq != 3 || got[1] != (segment.Place{}) {
+		t.Errorf("through %v", got)
+	}
+	r.whole("fewer logs")
+}
+
 // TestAnewLog: a log that was made anew counts from 1 again. What is open of the earlier one
 // is no place in it.
 func TestAnewLog(t *testing.T) {
