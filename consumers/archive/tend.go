@@ -73,7 +73,7 @@ func (s *Service) tend(ctx context.Context, ar *segment.Archive) {
 	for _, key := range gone {
 		s.o.Log.Info("removed what a crash left: no head names it, and the chain has what was in it", "object", key)
 	}
-	s.tended("tidying", ctx, err)
+	s.tended(ctx, "tidying", err)
 	done, err := Retain(ctx, &s.o.Config, s.place, ar, "cbcast archive")
 	for _, r := range done {
 		if r.Held != nil {
@@ -83,12 +83,13 @@ func (s *Service) tend(ctx context.Context, ar *segment.Archive) {
 			s.o.Log.Info("segments deleted: their time is over", "tenant", r.Tenant, "segments", r.Segments, "before", r.Before)
 		}
 	}
-	s.tended("retention", ctx, err)
+	s.tended(ctx, "retention", err)
 }
 
-func (s *Service) tended(what string, ctx context.Context, err error) { //nolint:revive // the context is of the error
+// tended says what went wrong, unless that is the session's end.
+func (s *Service) tended(ctx context.Context, what string, err error) {
 	if err != nil && ctx.Err() == nil && !errors.Is(err, fs.ErrClosed) {
-		s.o.Log.Warn(what, "error", err)
+		s.o.Log.Warn("not everything was looked after", "what", what, "error", err)
 	}
 }
 

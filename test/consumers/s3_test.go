@@ -134,6 +134,9 @@ func TestS3Store(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
+	if err := s.Sweep(t.Context(), time.Now()); err != nil {
+		t.Errorf("Sweep = %v", err)
+	}
 	if err := s.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}

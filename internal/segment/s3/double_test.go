@@ -180,7 +180,7 @@ func (d *double) get(w http.ResponseWriter, r *http.Request, key string) {
 }
 
 func (d *double) listUploads(w http.ResponseWriter, prefix string) {
-	type one struct{ Key, UploadId, Initiated string } //nolint:revive // as S3 has it
+	type one struct{ Key, UploadId, Initiated string }
 	var out struct {
 		XMLName xml.Name `xml:"ListMultipartUploadsResult"`
 		Upload  []one
