@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"net/http"
 	"sync"
 	"time"
@@ -30,6 +31,7 @@ type Archive interface {
 type past struct {
 	*bus.Bus
 	archive Archive // nil without one
+	log     *slog.Logger
 	unknown unknown
 }
 
@@ -68,8 +70,8 @@ func (p *past) History(ctx context.Context, ref bus.Ref, after uint64) iter.Seq2
 }
 
 // archived yields the events of the archive behind after that come before e, all where e is nil.
-// It returns false where reading is over. What was erased or deleted there is left out, as it
-// is where the bus has let it go: whoever reads sees the seq jump.
+// It returns false where reading is over. What was erased or deleted there, or is damaged, is left
+// out, as it is where the bus has let it go: whoever reads sees the seq jump.
 func (p *past) archived(ctx context.Context, ref bus.Ref, after uint64, e *event.Event, yield func(*event.Event, error) bool) bool {
 	q := segment.Query{Tenant: ref.Tenant, Run: ref.Run, After: after}
 	for rec, err := range p.archive.Records(ctx, q) {
@@ -78,7 +80,7 @@ func (p *past) archived(ctx context.Context, ref bus.Ref, after uint64, e *event
 		switch {
 		case errors.Is(err, segment.ErrNotFound):
 			return true
-		case errors.As(err, &erased), errors.As(err, &gone):
+		case errors.As(err, &erased), errors.As(err, &gone), p.damaged(err):
 			continue
 		case err != nil:
 			return yield(nil, archiveErr(ctx, err)) && false
@@ -95,6 +97,16 @@ func (p *past) archived(ctx context.Context, ref bus.Ref, after uint64, e *event
 			return false
 		}
 	}
+	return true
+}
+
+// damaged reports an error about a segment that cannot be read whole: trying again does not help.
+func (p *past) damaged(err error) bool {
+	var d *segment.DamagedError
+	if !errors.As(err, &d) {
+		return false
+	}
+	p.log.Error("the archive is damaged: cbcast archive verify says more", "error", err)
 	return true
 }
 
@@ -148,12 +160,17 @@ func (p *past) Last(ctx context.Context, ref bus.Ref) (*event.Event, uint64, err
 		return nil, 0, err
 	}
 	var last *event.Event
-	p.archived(ctx, ref, i.LastSeq-1, nil, func(e *event.Event, err error) bool {
-		last, aerr = e, err
-		return true
-	})
-	if aerr != nil {
-		return nil, 0, aerr
+	for _, after := range []uint64{i.LastSeq - 1, 0} { // that one may be damaged
+		p.archived(ctx, ref, after, nil, func(e *event.Event, err error) bool {
+			last, aerr = e, err
+			return true
+		})
+		if aerr != nil {
+			return nil, 0, aerr
+		}
+		if last != nil {
+			break
+		}
 	}
 	if last == nil {
 		return nil, 0, err
@@ -220,7 +237,7 @@ func (p *past) archivedControls(ctx context.Context, tenant, run string, yield f
 		switch {
 		case errors.Is(err, segment.ErrNotFound):
 			return true
-		case errors.As(err, &erased), errors.As(err, &gone):
+		case errors.As(err, &erased), errors.As(err, &gone), p.damaged(err):
 			continue
 		case err != nil:
 			return yield(nil, archiveErr(ctx, err)) && false
@@ -327,6 +344,6 @@ func (u *unknown) note(run string) {
 	u.runs[run] = time.Now()
 }
 
-func newPast(b *bus.Bus, a Archive) *past {
-	return &past{Bus: b, archive: a, unknown: unknown{slots: make(chan struct{}, lookupsOnce), runs: map[string]time.Time{}}}
+func newPast(b *bus.Bus, a Archive, log *slog.Logger) *past {
+	return &past{Bus: b, archive: a, log: log, unknown: unknown{slots: make(chan struct{}, lookupsOnce), runs: map[string]time.Time{}}}
 }

@@ -365,6 +365,60 @@ func TestArchiveAway(t *testing.T) {
 	}
 }
 
+// TestArchiveDamaged: of a run with a damaged segment everything else is read, and the rest is a
+// gap; a run that is nowhere may be in it, and is not said to be nowhere.
+func TestArchiveDamaged(t *testing.T) {
+	for n := range 3 { // which segment
+		r := newRig(t, small())
+		r.silent = true
+		dir := filepath.Join(t.TempDir(), "archive")
+		v := r.vaultAt(dir)
+		e := r.edge("run-1")
+		for i := range 3 {
+			e.emit(notes(2)...)
+			if i == 2 {
+				e.emit(exited())
+			}
+			e.shipped()
+			v.keep()
+		}
+		r.purge(0, 1000)
+		names, err := filepath.Glob(filepath.Join(dir, "t/*/segments/*/*"))
+		if err != nil || len(names) != 3 {
+			t.Fatal(names, err)
+		}
+		slices.Sort(names)
+		if err := os.Truncate(names[n], 100); err != nil {
+			t.Fatal(err)
+		}
+		s := r.with(relay.Config{}, v.reader())
+		p := s.page("/v1/runs/run-1/events")
+		var seqs []uint64
+		for _, e := range p.Events {
+			seqs = append(seqs, e.Seq)
+		}
+		want := [][]uint64{{3, 4, 5, 6, 7}, {1, 2, 5, 6, 7}, {1, 2, 3, 4}}[n]
+		if !slices.Equal(seqs, want) || (p.Gap != nil) != (n < 2) {
+			t.Errorf("segment %d: %v, gap %+v", n, seqs, p.Gap)
+		}
+		var told []uint64
+		gaps := 0
+		for _, ev := range s.stream("/v1/runs/run-1/stream", nil).all() {
+			if ev.name == "gap" {
+				gaps++
+				continue
+			}
+			told = append(told, ev.seq(t))
+		}
+		if !slices.Equal(told, want) || gaps != []int{1, 1, 0}[n] {
+			t.Errorf("segment %d: streamed %v with %d gaps", n, told, gaps)
+		}
+		if got := s.get("/v1/runs/run-9", nil); got.status != http.StatusServiceUnavailable {
+			t.Errorf("segment %d: a run that is nowhere: %d", n, got.status)
+		}
+	}
+}
+
 // TestArchiveGone: a run whose archive is gone, or not mounted, is not said to be nowhere.
 func TestArchiveGone(t *testing.T) {
 	r := newRig(t, small())

@@ -182,7 +182,7 @@ func New(o Options) *Relay {
 		cfg: o.Config.defaults(), bus: o.Bus, token: o.Token, secret: secretOf(o), partitions: max(o.Partitions, 1), log: log,
 		closing: make(chan struct{}),
 	}
-	r.past = newPast(o.Bus, o.Archive)
+	r.past = newPast(o.Bus, o.Archive, r.log)
 	r.public = !loopbackAddr(r.cfg.Addr)
 	r.others = o.Others
 	r.met = newMetrics(r, o.Gather)
