@@ -4,7 +4,7 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-RUN CGO_ENABLED=0 go build -trimpath -ldflags=-s -o /out/cbcast ./cmd/cbcast && mkdir /out/state /out/secrets /out/archive
+RUN CGO_ENABLED=0 go build -trimpath -ldflags=-s -o /out/cbcast ./cmd/cbcast && mkdir -p /out/state /out/secrets/prometheus /out/archive
 
 FROM scratch
 LABEL org.opencontainers.image.title="cbcast" org.opencontainers.image.licenses="Apache-2.0"

@@ -1,27 +1,20 @@
 package compose
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	webhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	"github.com/google/go-cmp/cmp"
 
+	"github.com/cbcast/cbcast/ingest/redact"
 	"github.com/cbcast/cbcast/relay/client"
-	"github.com/cbcast/cbcast/test/capture"
 	"github.com/cbcast/cbcast/test/program"
 )
 
@@ -51,7 +44,7 @@ func TestFleet(t *testing.T) {
 	}
 	told := receive(t)
 	compose(t, "up", "-d")
-	waitFor(t, "the relays", func() error { return get(relayURL+"/readyz", "", nil) })
+	waitFor(t, "the relays", func() error { return get(relayURL+"/readyz", nil) })
 	secrets := filepath.Join(t.TempDir(), "secrets")
 	docker(t, "cp", container(t, "setup")+":/secrets", secrets)
 	admin, err := os.ReadFile(filepath.Join(secrets, "tokens", "admin"))
@@ -62,321 +55,92 @@ func TestFleet(t *testing.T) {
 
 	// The agent speaks, is followed, and loses servers.
 	a := speak(t, secrets)
-	c := client.Client{URL: relayURL, Token: token}
-	var seqs, frames int
-	var out bytes.Buffer
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	waitFor(t, "the run", func() error { _, err := c.State(ctx, a.run); return err })
-	err = c.Follow(ctx, a.run, 0, func(e client.Event) error {
-		switch {
-		case e.Name == "gap" || e.Name == "reset" || e.Name == "lost":
-			return fmt.Errorf("%s: %s", e.Name, e.Data)
-		case e.Seq == 0:
-			return nil
-		case e.Seq != uint64(seqs+1):
-			return fmt.Errorf("event %d follows %d", e.Seq, seqs)
-		}
-		seqs++
-		if line, ok := stdout(t, e.Data); ok {
-			frames++
-			out.WriteString(line + "\n")
-		}
-		if steps := a.steps[frames]; len(steps) > 0 {
-			delete(a.steps, frames)
-			for _, s := range steps {
-				compose(t, s...)
-			}
-			a.more(t)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatalf("after %d events, %d frames: %v", seqs, frames, err)
-	}
+	told.run = a.run
+	heard := a.follow(t, client.Client{URL: relayURL, Token: token})
 	if err := a.cmd.Wait(); err != nil {
 		t.Errorf("the run ended with %v\n%s", err, a.stderr.String())
 	}
-	if out.String() != a.want || a.stdout.String() != a.want {
-		t.Errorf("the stream has %d bytes of stdout, the parent got %d, the child wrote %d", out.Len(), a.stdout.Len(), len(a.want))
+	if a.stdout.String() != a.want {
+		t.Errorf("the parent got %d bytes, the child wrote %d", a.stdout.Len(), len(a.want))
 	}
-	t.Logf("%d events, %d frames, with a NATS server and a relay away", seqs, frames)
+	// But for the account, which never leaves the machine, the stream has every byte.
+	if !redact.Matches([]byte(a.want), heard.out, heard.spans) || len(heard.spans) != 1 || heard.spans[0].Rule != "account" {
+		t.Errorf("the stream has %d bytes of stdout, the child wrote %d; masked is %v", len(heard.out), len(a.want), heard.spans)
+	}
+	t.Logf("%d events, %d frames, with a NATS server and a relay away", heard.events, heard.frames)
 
-	// One notice, signed.
-	waitFor(t, "the notice", func() error { return told.one(a.run) })
-
-	// The archive has it, byte for byte, and is whole.
-	waitFor(t, "the archive", func() error {
-		got, err := output(composed("exec", "-T", "archive", "/cbcast", "archive", "cat", a.run)...)
-		if err != nil || got != a.want {
-			return fmt.Errorf("%d bytes of %d: %w", len(got), len(a.want), err)
-		}
-		return nil
-	})
-	t.Log(must(t, composed("exec", "-T", "archive", "/cbcast", "archive", "verify", "--public-key", "/secrets/archive/signing.pub.pem")...))
-
-	// Prometheus has counted it.
-	waitFor(t, "Prometheus", func() error {
-		var r struct {
-			Data struct{ Result []struct{ Value [2]any } }
-		}
-		q := url.Values{"query": {`sum(cbcast_runs_finished_total{verdict="success"})`}}
-		if err := get("http://127.0.0.1:9090/api/v1/query?"+q.Encode(), "", &r); err != nil {
-			return err
-		}
-		if len(r.Data.Result) != 1 || r.Data.Result[0].Value[1] != "1" {
-			return fmt.Errorf("%v", r.Data.Result)
-		}
-		return nil
-	})
-	if err := told.one(a.run); err != nil { // still
+	waitFor(t, "the notice", told.one)
+	archived(t, a.run, heard)
+	scraped(t)
+	healthy(t)
+	if err := told.one(); err != nil { // still
 		t.Error(err)
 	}
 	compose(t, "down", "-t", "10")
 }
 
-// An agent is a wrapped child that speaks when it is told to.
-type agent struct {
-	run            string
-	cmd            *exec.Cmd
-	stdin          io.WriteCloser // of the feed, not of the child
-	stdout, stderr bytes.Buffer
-	parts          [][]byte
-	want           string
-	steps          map[int][][]string // what is done to the fleet after so many frames
-}
-
-// filler is how many lines the agent says in each part.
-const filler = 1500
-
-// speak starts a run whose child says a recorded session, with much between its lines,
-// in parts: the next one comes after something has happened to the fleet.
-func speak(t *testing.T, secrets string) *agent {
+// archived waits until the archive has all of a run, byte for byte, and verifies it.
+func archived(t *testing.T, run string, heard *record) {
 	t.Helper()
-	rec, err := capture.Load("claude-2.1.220/80-workflow-ok")
-	if err != nil {
-		t.Fatal(err)
+	archive := func(args ...string) []string {
+		return composed(append([]string{"exec", "-T", "archive", "/cbcast", "archive"}, args...)...)
 	}
-	lines, _ := capture.Lines(rec.Stdout)
-	fifo := filepath.Join(t.TempDir(), "feed")
-	if err := exec.Command("mkfifo", fifo).Run(); err != nil {
-		t.Fatal(err)
-	}
-	a := &agent{run: newRun(t), steps: map[int][][]string{}}
-	cut := []int{2, len(lines) / 2, len(lines) - 2, len(lines)}
-	from, frames := 0, 0
-	steps := [][][]string{
-		{{"stop", "-t", "5", "nats-2"}, {"stop", "-t", "5", "relay-1"}},
-		{{"start", "nats-2"}, {"start", "relay-1"}, {"kill", "relay-2"}},
-		{{"start", "relay-2"}},
-		nil,
-	}
-	for i, to := range cut {
-		var b bytes.Buffer
-		for _, l := range lines[from:to] {
-			b.Write(append(bytes.Clone(l), '\n'))
-			frames++
+	waitFor(t, "the archive", func() error {
+		got, err := output(archive("export", run, "--format", "cloudevents")...)
+		if n := strings.Count(got, "\n"); err != nil || n != heard.events {
+			return fmt.Errorf("%d events of %d: %v", n, heard.events, err)
 		}
-		if i < len(cut)-1 {
-			for n := range filler {
-				fmt.Fprintf(&b, `{"type":"system","subtype":"status","status":"part %d, %d %s"}`+"\n", i, n, strings.Repeat("x", n%700))
-				frames++
-			}
-			a.steps[frames] = steps[i]
-		}
-		a.parts = append(a.parts, b.Bytes())
-		a.want += b.String()
-		from = to
-	}
-	a.cmd = exec.Command(program.Path, "run", "--dialect", "claude", "--", "cat", fifo)
-	a.cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "CBCAST_STATE_DIR=" + t.TempDir(), "CBCAST_RUN_ID=" + a.run, "CBCAST_EXIT_FLUSH=2m",
-		"CBCAST_NATS_URL=nats://127.0.0.1:4222,nats://127.0.0.1:4223,nats://127.0.0.1:4224",
-		"CBCAST_NATS_NKEY=" + filepath.Join(secrets, "nats", "keys", "default-edge.nk"), "CBCAST_NATS_INBOX_PREFIX=_INBOX_default_edge",
-	}
-	a.cmd.Stdout, a.cmd.Stderr = &a.stdout, &a.stderr
-	if err := a.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = a.cmd.Process.Kill() })
-	if a.stdin, err = os.OpenFile(fifo, os.O_WRONLY, 0); err != nil {
-		t.Fatal(err)
-	}
-	a.more(t)
-	return a
-}
-
-// more lets the agent say its next part; behind the last one it ends.
-func (a *agent) more(t *testing.T) {
-	t.Helper()
-	part := a.parts[0]
-	a.parts = a.parts[1:]
-	if _, err := a.stdin.Write(part); err != nil {
-		t.Fatal(err)
-	}
-	if len(a.parts) == 0 {
-		a.stdin.Close()
-	}
-}
-
-// stdout is the line of the child in a CloudEvent, where it is one.
-func stdout(t *testing.T, data json.RawMessage) (string, bool) {
-	t.Helper()
-	var e struct {
-		Stream string
-		Data   json.RawMessage
-		Base64 []byte `json:"data_base64"`
-	}
-	if err := json.Unmarshal(data, &e); err != nil {
-		t.Fatal(err)
-	}
-	if e.Stream != "out" {
-		return "", false
-	}
-	if e.Base64 != nil {
-		return string(e.Base64), true
-	}
-	return string(e.Data), true
-}
-
-// A receiver gets notices.
-type receiver struct {
-	mu   sync.Mutex
-	got  map[string]int // by run and kind
-	bad  []string
-	hook *webhooks.Webhook
-}
-
-// receive serves a webhook on the address of the host in the containers' network.
-func receive(t *testing.T) *receiver {
-	t.Helper()
-	host := strings.TrimSpace(must(t, "docker", "network", "inspect", "bridge", "-f", "{{(index .IPAM.Config 0).Gateway}}"))
-	ln, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &receiver{got: map[string]int{}}
-	if r.hook, err = webhooks.NewWebhook(secret); err != nil {
-		t.Fatal(err)
-	}
-	srv := &http.Server{Handler: r, ReadHeaderTimeout: time.Minute}
-	go func() { _ = srv.Serve(ln) }() // ends with Close
-	t.Cleanup(func() { srv.Close() })
-	rules := fmt.Sprintf(`version: 1
-destinations:
-  hook: {type: webhook, url: "http://host.docker.internal:%d/hook", secrets: [%q], allow: [host.docker.internal]}
-rules:
-  - {name: all, to: [hook]}
-`, ln.Addr().(*net.TCPAddr).Port, secret)
-	if err := os.WriteFile(rulesFile, []byte(rules), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
-func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
-	body, err := io.ReadAll(q.Body)
-	if err == nil {
-		err = r.hook.Verify(body, q.Header)
-	}
-	var e struct {
-		Data struct{ Kind, Run string }
-	}
-	if err == nil {
-		err = json.Unmarshal(body, &e)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err != nil {
-		r.bad = append(r.bad, err.Error())
-		w.WriteHeader(http.StatusBadRequest)
-		return
-	}
-	r.got[e.Data.Run+" "+e.Data.Kind]++
-}
-
-// one says what is wrong unless exactly one notice came, that the run has finished.
-func (r *receiver) one(run string) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.bad) > 0 || len(r.got) != 1 || r.got[run+" finished"] != 1 {
-		return fmt.Errorf("notices %v, bad ones %v", r.got, r.bad)
-	}
-	return nil
-}
-
-func newRun(t *testing.T) string {
-	t.Helper()
-	return strings.TrimSpace(must(t, "python3", "-c", `import os, time
-b = bytearray(int(time.time() * 1000).to_bytes(6, "big") + os.urandom(10)); b[6] = b[6] & 15 | 112; b[8] = b[8] & 63 | 128
-h = b.hex(); print("-".join([h[:8], h[8:12], h[12:16], h[16:20], h[20:]]))`))
-}
-
-// waitFor tries until it works.
-func waitFor(t *testing.T, what string, try func() error) {
-	t.Helper()
-	err := errors.New("not tried")
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Second) {
-		if err = try(); err == nil {
-			return
-		}
-	}
-	t.Fatalf("%s: %v", what, err)
-}
-
-func get(url, token string, into any) error {
-	q, err := http.NewRequest(http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	if token != "" {
-		q.Header.Set("Authorization", "Bearer "+token)
-	}
-	resp, err := http.DefaultClient.Do(q)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return errors.New(resp.Status)
-	}
-	if into == nil {
 		return nil
+	})
+	if got := must(t, archive("cat", run)...); got != string(heard.out) {
+		t.Errorf("the archive has %d bytes of stdout, the stream %d", len(got), len(heard.out))
 	}
-	return json.NewDecoder(resp.Body).Decode(into)
+	t.Log(must(t, archive("verify", "--public-key", "/secrets/archive/signing.pub.pem", "--heads", "/state/heads")...))
 }
 
-// composed is a command of compose.
-func composed(args ...string) []string { return append(strings.Fields(engine), args...) }
-
-func compose(t *testing.T, args ...string) { t.Helper(); must(t, composed(args...)...) }
-
-func docker(t *testing.T, args ...string) {
+// scraped waits until Prometheus has the figures of every program, and the run is counted.
+func scraped(t *testing.T) {
 	t.Helper()
-	must(t, append([]string{"docker"}, args...)...)
-}
-
-func container(t *testing.T, service string) string {
-	t.Helper()
-	return strings.TrimSpace(must(t, "docker", "ps", "-aq", "--filter", "label=com.docker.compose.service="+service))
-}
-
-// output runs a command in the top directory and returns what it prints.
-func output(args ...string) (string, error) {
-	var out, errs bytes.Buffer
-	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = "../..", &out, &errs
-	if err := cmd.Run(); err != nil {
-		return out.String(), fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, errs.String())
+	for query, want := range map[string]map[string]string{
+		`sum(cbcast_runs_finished_total{verdict="success"})`: {"": "1"},
+		`up`: {"metrics:8421": "1", "notify:8422": "1", "archive:8423": "1", "relay-1:8420": "1", "relay-2:8420": "1"},
+	} {
+		waitFor(t, "Prometheus: "+query, func() error {
+			var r struct {
+				Data struct {
+					Result []struct {
+						Metric struct{ Instance string }
+						Value  [2]any
+					}
+				}
+			}
+			if err := get("http://127.0.0.1:9090/api/v1/query?"+url.Values{"query": {query}}.Encode(), &r); err != nil {
+				return err
+			}
+			got := map[string]string{}
+			for _, s := range r.Data.Result {
+				got[s.Metric.Instance] = fmt.Sprint(s.Value[1])
+			}
+			if d := cmp.Diff(want, got); d != "" {
+				return errors.New(d)
+			}
+			return nil
+		})
 	}
-	return out.String(), nil
 }
 
-func must(t *testing.T, args ...string) string {
+// healthy waits until the health check of every service says so; those that end have none.
+func healthy(t *testing.T) {
 	t.Helper()
-	out, err := output(args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
+	waitFor(t, "health", func() error {
+		out, err := output("docker", "ps", "--format", `{{.Label "com.docker.compose.service"}} {{.Status}}`)
+		if err != nil {
+			return err
+		}
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		if bad := slices.DeleteFunc(lines, func(l string) bool { return strings.HasSuffix(l, "(healthy)") }); len(bad) > 0 || out == "" {
+			return fmt.Errorf("not healthy: %q", bad)
+		}
+		return nil
+	})
 }
