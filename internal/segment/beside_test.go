@@ -3,7 +3,9 @@ package segment_test
 import (
 	"crypto/ed25519"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -184,4 +186,82 @@ func verifyDeep(r *rig) *segment.Report {
 	}))
 	rep.Findings = ended(rep.Findings)
 	return rep
+}
+
+// TestManyBeside: several processes erase, hold, delete and seal in one directory at once. Whoever
+// was first is respected, and nothing is left half done.
+func TestManyBeside(t *testing.T) {
+	r := newRig(t)
+	dir := tempDir(t)
+	r.Store, r.Keys = openStore(t, dir), openStore(t, dir)
+	r.open()
+	runs := strings.Fields("a b c d e f g h")
+	fill := func() {
+		for _, run := range runs {
+			r.add(r.next("acme", run))
+		}
+		r.seal()
+	}
+	for range 3 {
+		fill()
+	}
+	end := r.all[len(runs)-1].Stored.Add(time.Millisecond) // of the first segment
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	erased, held := map[string]bool{}, map[string]bool{}
+	for n := range 4 {
+		o := r.Options
+		o.Dir, o.Store, o.Keys = tempDir(t), openStore(t, dir), openStore(t, dir)
+		a := must(segment.Open(t.Context(), o))
+		t.Cleanup(func() { a.Close() })
+		wg.Go(func() {
+			for i, run := range runs {
+				_, err := a.Erase(t.Context(), "acme", run, "dpo", "x")
+				_, herr := a.Hold(t.Context(), "acme", runs[(i+3*n)%len(runs)], fmt.Sprint(n, "-", i), "counsel", "x")
+				_, rerr := a.Retain(t.Context(), "acme", end, "archive", "x")
+				if err != nil && !errors.Is(err, segment.ErrHeld) || rerr != nil {
+					t.Errorf("erase: %v; retain: %v", err, rerr)
+				}
+				mu.Lock()
+				erased[run] = erased[run] || err == nil
+				if herr == nil {
+					held[runs[(i+3*n)%len(runs)]] = true
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for range 3 {
+		fill()
+	}
+	wg.Wait()
+	fill()
+	if len(erased) != len(runs) {
+		t.Error(erased)
+	}
+	for run := range held {
+		if erased[run] {
+			t.Errorf("run %s was erased, and is held", run)
+		}
+	}
+	if rep := verifyDeep(r); !rep.OK() {
+		t.Errorf("%+v", rep.Findings)
+	}
+	readable := map[string]bool{}
+	for rec, err := range r.reader().Records(t.Context(), segment.Query{}) {
+		var gone *segment.ErasedError
+		var deleted *segment.GoneError
+		switch {
+		case errors.As(err, &gone), errors.As(err, &deleted):
+		case err != nil:
+			t.Fatal(err)
+		default:
+			readable[rec.Run] = true
+		}
+	}
+	for _, run := range runs {
+		if readable[run] == erased[run] {
+			t.Errorf("run %s: erased %v, readable %v", run, erased[run], readable[run])
+		}
+	}
 }
