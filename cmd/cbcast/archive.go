@@ -61,7 +61,7 @@ look after an archive; those that only read need no bus. See docs/archive.md.`,
 			if check {
 				return a.archiveCheck(c.Context())
 			}
-			if err := a.archiveFit(c.Context()); errors.Is(err, segment.ErrUnfit) {
+			if err := a.archiveFit(c.Context(), fitAtStart); errors.Is(err, segment.ErrUnfit) {
 				return &exitError{exitUsage, err}
 			} // what is away is waited for
 			return a.runConsumer(c.Context(), archiveKind())
@@ -94,28 +94,35 @@ func tellDamage(c *cobra.Command) {
 	}
 }
 
-// fitPatience bounds how long the place of an archive is asked whether it can hold one.
-const fitPatience = 30 * time.Second
+// How long the place of an archive is asked whether it can hold one: at the start of what waits
+// for it anyway, and when that is the question.
+const (
+	fitAtStart = 5 * time.Second
+	fitAsked   = 30 * time.Second
+)
 
-// archiveFit asks the place.
-func (a *app) archiveFit(ctx context.Context) error {
+// archiveFit asks the place, where the settings are right.
+func (a *app) archiveFit(ctx context.Context, patience time.Duration) error {
 	if err := a.checkKinds(archiveKind()); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, fitPatience)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return a.cfg.Archive.Fit(ctx)
 }
 
 // archiveCheck says whether an archive can be kept with these settings.
 func (a *app) archiveCheck(ctx context.Context) error {
-	if err := a.archiveFit(ctx); err != nil {
+	if err := a.archiveFit(ctx, fitAsked); err != nil {
 		if errors.Is(err, segment.ErrUnfit) {
 			err = &exitError{exitUsage, err}
 		}
 		return err
 	}
 	c := &a.cfg.Archive
+	if err := c.Writable(); err != nil {
+		return err
+	}
 	say := func(what, where, none string) {
 		if where == "" {
 			where = none

@@ -131,6 +131,14 @@ func TestArchiveCheck(t *testing.T) {
 	r.says(out, "there is an archive")
 	out, _ = r.archive(0, "--check", "--dest", filepath.Join(t.TempDir(), "new"))
 	r.says(out, "no archive yet")
+	if os.Getuid() != 0 { // who may write everywhere
+		closed := filepath.Join(t.TempDir(), "closed")
+		if err := os.Mkdir(closed, 0o500); err != nil {
+			t.Fatal(err)
+		}
+		_, errs := r.archive(1, "--check", "--dest", filepath.Join(closed, "archive"))
+		r.says(errs, "CBCAST_ARCHIVE_DEST: "+closed+" cannot be written")
+	}
 
 	// A second place for heads that is not there would be waited for without end.
 	for heads, want := range map[string]string{

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/cbcast/cbcast/internal/segment"
 )
 
@@ -86,6 +88,32 @@ func (c *Config) CheckPlaces() error {
 		return wrong("it is no regular file")
 	}
 	return nil
+}
+
+// Writable says which directory of an archive on this machine cannot be written, or made.
+func (c *Config) Writable() error {
+	var errs []error
+	for _, p := range []struct{ name, path string }{{"DEST", c.Dest}, {"KEYS", c.Keys}, {"HEADS", c.Heads}} {
+		if p.path == "" || isHook(p.path) || strings.Contains(p.path, "://") {
+			continue
+		}
+		at := filepath.Clean(p.path)
+		for {
+			_, err := os.Stat(at)
+			if errors.Is(err, fs.ErrNotExist) && filepath.Dir(at) != at {
+				at = filepath.Dir(at)
+				continue
+			}
+			if err == nil {
+				err = unix.Access(at, unix.W_OK)
+			}
+			if err != nil {
+				errs = append(errs, fmt.Errorf("CBCAST_ARCHIVE_%s: %s cannot be written: %w", p.name, at, err))
+			}
+			break
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // HeadsPlace is the second place for heads, without secrets; "" for none.
