@@ -71,7 +71,7 @@ func (s *Service) tend(ctx context.Context, ar *segment.Archive) {
 	}
 	gone, err := Tidy(ctx, s.place, ar)
 	for _, key := range gone {
-		s.o.Log.Info("removed what a crash left: no head names it, and the chain has what was in it", "object", key)
+		s.o.Log.Info("removed what a crash left, and nothing needs", "object", key)
 	}
 	s.tended(ctx, "tidying", err)
 	done, err := Retain(ctx, &s.o.Config, s.place, ar, "cbcast archive")
@@ -96,7 +96,8 @@ func (s *Service) tended(ctx context.Context, what string, err error) {
 // Tidy removes what crashes left of all tenants; see segment.Archive.Tidy. A tenant of which that
 // cannot be done keeps none of the others.
 func Tidy(ctx context.Context, p Place, ar *segment.Archive) (gone []string, err error) {
-	tenants, err := p.Reader().Tenants(ctx)
+	r := p.Reader()
+	tenants, err := r.Tenants(ctx)
 	if err != nil && !errors.Is(err, segment.ErrTenant) {
 		return nil, err
 	}
@@ -104,9 +105,36 @@ func Tidy(ctx context.Context, p Place, ar *segment.Archive) (gone []string, err
 	for _, t := range tenants {
 		keys, err := ar.Tidy(ctx, t)
 		gone = append(gone, keys...)
+		if err == nil {
+			keys, err = tidyCatalog(ctx, p, r, t)
+			gone = append(gone, keys...)
+		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("tenant %q: %w", t, err))
 		}
 	}
 	return gone, errors.Join(errs...)
+}
+
+// tidyCatalog removes pages of the catalogue whose segments retention has deleted.
+func tidyCatalog(ctx context.Context, p Place, r *segment.Reader, tenant string) (gone []string, err error) {
+	deleted, err := r.Deleted(ctx, tenant)
+	if err != nil || len(deleted) == 0 {
+		return nil, err
+	}
+	numbers, err := pages(ctx, p.Keys, tenant)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range numbers {
+		if !deleted[n] {
+			continue
+		}
+		key := catalogKey(tenant, n)
+		if err := p.Keys.Delete(ctx, key); err != nil {
+			return gone, err
+		}
+		gone = append(gone, key)
+	}
+	return gone, nil
 }

@@ -182,6 +182,39 @@ func TestTidy(t *testing.T) {
 	}
 }
 
+// A page of the catalogue goes after the segment whose deletion a crash has cut short.
+func TestTidyCatalog(t *testing.T) {
+	r := newRig(t)
+	u := r.start()
+	r.publish(tenant, "r1", 3)
+	u.until("archived", r.has())
+	_ = u.close()
+	catalog := filepath.Join(r.cfg.Dest, catalogKey(tenant, 1))
+	page, err := os.ReadFile(catalog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = Write(t.Context(), &r.cfg, r.dir, func(p Place, ar *segment.Archive) error {
+		if gone, err := Tidy(t.Context(), p, ar); err != nil || len(gone) > 0 {
+			t.Errorf("%v are gone, %v", gone, err)
+		}
+		if _, err := ar.Retain(t.Context(), tenant, r.now().Add(time.Hour), "x", "y"); err != nil {
+			return err
+		}
+		if err := os.WriteFile(catalog, page, 0o600); err != nil {
+			return err
+		}
+		gone, err := Tidy(t.Context(), p, ar)
+		if len(gone) != 1 || gone[0] != catalogKey(tenant, 1) {
+			t.Errorf("%v are gone", gone)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Two who erase two runs of one page of the catalogue, and a page that is damaged: no erased run
 // stays in it.
 func TestForgetBeside(t *testing.T) {

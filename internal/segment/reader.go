@@ -460,6 +460,21 @@ func (r *Reader) Erased(ctx context.Context, tenant string) (map[string]bool, er
 	return out, nil
 }
 
+// Deleted lists the heads of a tenant whose segments retention deleted.
+func (r *Reader) Deleted(ctx context.Context, tenant string) (map[uint64]bool, error) {
+	v, err := r.view(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	out := make(map[uint64]bool, len(v.gone))
+	for n := range v.gone {
+		out[n] = true
+	}
+	return out, nil
+}
+
 // info sums up what segments have of one run.
 func (r *Reader) info(ctx context.Context, v *view, entries []runEntry) *RunInfo {
 	i := &RunInfo{Tenant: v.tenant, Run: entries[0].run}
