@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/cbcast/cbcast/internal/bus"
@@ -206,4 +207,38 @@ func TestLetters(t *testing.T) {
 			r.says(errs.String(), ids[0])
 		}
 	}
+}
+
+// TestArchiveAtOnce: of several commands at once, each says what holds in the end.
+func TestArchiveAtOnce(t *testing.T) {
+	r := newArchiveRig(t, "run-1", "run-2", "run-3")
+	type said struct {
+		code int
+		out  string
+	}
+	commands := [][]string{
+		{"erase", "run-1", "--reason", "x"}, {"erase", "run-1", "--reason", "y"}, {"erase", "run-3", "--reason", "x"},
+		{"hold", "add", "run-2", "--reason", "x", "--id", "h"}, {"hold", "add", "run-2", "--reason", "x", "--id", "h"},
+		{"erase", "run-2", "--reason", "x"},
+	}
+	got := make([]said, len(commands))
+	var wg sync.WaitGroup
+	for i, args := range commands {
+		wg.Go(func() {
+			var out, errs strings.Builder
+			code, _ := runMain(t.Context(), append([]string{"cbcast", "archive"}, args...), append([]string{"HOME=" + r.state}, r.env...),
+				stdio{out: &out, err: &errs})
+			first, _, _ := strings.Cut(out.String(), "\n")
+			got[i] = said{code, first + errs.String()}
+		})
+	}
+	wg.Wait()
+	if got[0] != got[1] || got[0].code != 0 || got[2].code != 0 {
+		t.Errorf("erased: %+v", got[:3])
+	}
+	// One of the holds is there, or the run was erased before.
+	if held, erased := 2-got[3].code-got[4].code, 1-got[5].code; held+erased != 1 {
+		t.Errorf("held or erased: %+v", got[3:])
+	}
+	r.archive(0, "verify", "--deep")
 }
