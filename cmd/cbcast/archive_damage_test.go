@@ -217,8 +217,11 @@ func TestArchiveAtOnce(t *testing.T) {
 		out  string
 	}
 	commands := [][]string{
-		{"erase", "run-1", "--reason", "x"}, {"erase", "run-1", "--reason", "y"}, {"erase", "run-3", "--reason", "x"},
-		{"hold", "add", "run-2", "--reason", "x", "--id", "h"}, {"hold", "add", "run-2", "--reason", "x", "--id", "h"},
+		{"erase", "run-1", "--reason", "x"},
+		{"erase", "run-1", "--reason", "y"},
+		{"erase", "run-3", "--reason", "x"},
+		{"hold", "add", "run-2", "--reason", "x", "--id", "h"},
+		{"hold", "add", "run-2", "--reason", "x", "--id", "h"},
 		{"erase", "run-2", "--reason", "x"},
 	}
 	got := make([]said, len(commands))
