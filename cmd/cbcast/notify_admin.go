@@ -160,11 +160,6 @@ cbcast notify replay --dead sends the notices again.`,
 			if err != nil {
 				return err
 			}
-			letters := consume.OpenLetters(a.notifyDir())
-			ids, err := letters.IDs()
-			if err != nil {
-				return err
-			}
 			enc := json.NewEncoder(a.io.out)
 			w := tabwriter.NewWriter(a.io.out, 0, 0, 2, ' ', 0)
 			if !asJSON {
@@ -179,20 +174,10 @@ cbcast notify replay --dead sends the notices again.`,
 				}
 				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", shortTime(l.At), printable(l.Destination), l.Kind, printable(l.Run), l.How, printable(l.Why))
 			}
-			for _, id := range ids {
-				d, err := letters.Read(id)
-				if err != nil {
-					return err
-				}
-				if asJSON {
-					if err := enc.Encode(d); err != nil {
-						return err
-					}
-					continue
-				}
+			err = a.eachLetter(consume.OpenLetters(a.notifyDir()), asJSON, func(d *consume.Dead) {
 				fmt.Fprintf(w, "%s\t-\tevent\t%s\tdead\t%s\n", shortTime(d.Time), printable(d.Run), printable(d.Reason))
-			}
-			return w.Flush()
+			})
+			return errors.Join(err, w.Flush())
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
