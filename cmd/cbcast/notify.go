@@ -126,7 +126,7 @@ SIGHUP reads the file again; one that is wrong changes nothing.`,
 	f.BoolVar(&schema, "schema", false, "print the JSON Schema of a rules file")
 	f.StringVar(&a.cfg.Notify.Rules, "rules", a.cfg.Notify.Rules, "rules `FILE`")
 	f.StringVar(&a.cfg.Notify.Addr, "listen", a.cfg.Notify.Addr, "address of health, metrics and Slack's requests")
-	c.AddCommand(newNotifyLs(a), newNotifyDead(a), newNotifyReplay(a), newNotifyEnable(a))
+	c.AddCommand(newNotifyLs(a), newNotifyDead(a), newNotifyReplay(a), newNotifyEnable(a), newNotifyForget(a))
 	return c
 }
 

@@ -73,10 +73,88 @@ kept for a while: 64 MiB.`,
 	f := c.Flags()
 	f.StringVar(&since, "since", "", "from this time on: 2h ago as 2h, or 2027-01-31T00:00:00Z")
 	f.StringVar(&r.Dest, "dest", "", "of this destination only")
-	f.StringVar(&r.Run, "run", "", "of this run only: its id, or the beginning of it")
+	f.StringVar(&r.Run, "run", "", "of this run only: its id, the beginning or the end of it, or last")
 	f.BoolVar(&r.Dead, "dead", false, "what was given up")
 	f.IntVar(&r.Limit, "limit", 0, "at most so many (default 1000)")
 	return c
+}
+
+func newNotifyForget(a *app) *cobra.Command {
+	var q notify.Forget
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "forget RUN",
+		Short: "Erase what notify keeps of a run",
+		Long: `forget erases a run from everything that notify keeps on this machine: notices that wait,
+that were given up and that were delivered, what was told, the places of its messages, its
+buttons, and events that could not be handled. It works while notify runs, and without it.
+A mark without the run's name stays for CBCAST_NOTIFY_TOLD_AGE: nothing is told of the run
+any more, also where it goes on. Who was told has the message: forget lists them, and says
+until when there may be other copies.
+
+RUN is an id, its beginning or end (4 characters or more), or "last": the run that was told
+of last.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			q.Run = args[0]
+			f, err := a.notifyForget(c.Context(), q)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return json.NewEncoder(a.io.out).Encode(f)
+			}
+			a.sayForgotten(f)
+			return nil
+		},
+	}
+	c.Flags().StringVar(&q.Tenant, "tenant", "", "its tenant, where several have such a run")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+// forgetPatience bounds how long a running notify may take: it waits for what it sends.
+const forgetPatience = 3 * time.Minute
+
+func (a *app) notifyForget(ctx context.Context, q notify.Forget) (*notify.Forgotten, error) {
+	f, err := notify.ForgetHere(a.notifyDir(), a.cfg.Notify.ToldAge, q)
+	if !errors.Is(err, notify.ErrBusy) {
+		return f, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, forgetPatience)
+	defer cancel()
+	answer, err := notify.Ask(ctx, a.notifyDir(), notify.Request{Forget: &q})
+	return answer.Forgot, err
+}
+
+func (a *app) sayForgotten(f *notify.Forgotten) {
+	w := a.io.out
+	fmt.Fprintf(w, "forgotten: run %s of tenant %s in %s: %s waiting, %s given up, %s of what was delivered, %s\n", printable(f.Run), printable(f.Tenant),
+		a.notifyDir(), counted(f.Waiting, "notice"), counted(f.Letters, "notice"), copies(f.Sent), counted(f.Events, "event"))
+	if f.Sending > 0 {
+		fmt.Fprintf(w, "%s of it is being sent at this moment and cannot be taken back\n", counted(f.Sending, "notice"))
+	}
+	if len(f.Told) == 0 {
+		fmt.Fprintln(w, "it is not known that anybody was told, or that is more than 64 MiB of notices ago")
+	}
+	for _, t := range f.Told {
+		fmt.Fprintf(w, "told and not taken back: %s; remove it there\n", printable(t))
+	}
+	if until := f.Last.Add(a.cfg.MaxAge); !f.Last.IsZero() && until.After(time.Now()) {
+		fmt.Fprintf(w, "still on the bus until %v (CBCAST_MAX_AGE) after its last message, most likely %s\n", a.cfg.MaxAge, utc(until))
+	} else {
+		fmt.Fprintf(w, "still on the bus until %v (CBCAST_MAX_AGE) after its last message\n", a.cfg.MaxAge)
+	}
+	fmt.Fprintf(w, "still in the spool of the machine that ran it, until its run has ended and the bus has all of it and %v have passed\n", 2*a.syncInterval())
+	fmt.Fprint(w, "still in the archive, where there is one: cbcast archive erase; in the traces and logs of cbcast; in backups of this directory; "+
+		"and in the directory of every other machine that notify ran on\n")
+}
+
+func copies(n int) string {
+	if n == 1 {
+		return "1 copy"
+	}
+	return fmt.Sprintf("%d copies", n)
 }
 
 // moment is a time as people say it: so long ago, or a date.

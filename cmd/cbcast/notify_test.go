@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cbcast/cbcast/consumers/notify"
 	"github.com/cbcast/cbcast/internal/consume"
@@ -137,5 +138,30 @@ func TestNotifyEnableWithoutSecrets(t *testing.T) {
 	code, _, errs = program(t, []string{"CBCAST_NOTIFY_RULES=" + file}, "notify", "replay", "--dead", "--dest", "hok")
 	if code != exitFailed || !strings.Contains(errs, "hok: no such destination in the rules; they are hook") {
 		t.Errorf("exit %d\n%s", code, errs)
+	}
+}
+
+// To forget needs no rules, and makes no directory.
+func TestNotifyForgetNothing(t *testing.T) {
+	state := t.TempDir()
+	code, out, errs := program(t, []string{"CBCAST_STATE_DIR=" + state}, "notify", "forget", "last")
+	if code != exitFailed || out != "" || !strings.Contains(errs, "last: no notice of such a run is kept") {
+		t.Errorf("exit %d\n%s\n%s", code, out, errs)
+	}
+	if _, err := os.Stat(filepath.Join(state, "notify")); !os.IsNotExist(err) {
+		t.Errorf("there is a directory: %v", err)
+	}
+}
+
+// Who was told, and what stays, is said for people.
+func TestNotifyForgotten(t *testing.T) {
+	var out bytes.Buffer
+	a := &app{io: stdio{out: &out}}
+	a.cfg.StateDir, a.cfg.MaxAge = "/state", 24*time.Hour
+	a.sayForgotten(&notify.Forgotten{Run: "r1\x1b", Tenant: "acme", Last: time.Now(), Waiting: 1, Sent: 2, Sending: 1, Told: []string{"chat (channel C1, message 1.2)"}})
+	for _, want := range []string{"run r1␛ of tenant acme in /state/notify: 1 notice waiting, 0 notices given up, 2 copies", "1 notice of it is being sent", "told and not taken back: chat (channel C1, message 1.2)", "on the bus until 24h0m0s", "archive erase"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, &out)
+		}
 	}
 }

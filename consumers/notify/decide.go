@@ -31,6 +31,9 @@ func (d *desk) decide(ev *event.Event, st *run.State, stored time.Time) error {
 	if len(past) == 0 && !telling(ev) {
 		return nil
 	}
+	if d.told.forgotten(ev.Tenant, ev.Run) { // just now
+		return nil
+	}
 	x := &decision{d: d, now: time.Now(), stored: stored, ev: ev, st: st}
 	var err error
 	if x.m, err = d.marksOf(ev.Tenant, ev.Run); err != nil {

@@ -221,6 +221,12 @@ func (d *desk) compact() error {
 		d.base = d.journal.length() // all of it is alive
 		return nil
 	}
+	return d.renew(lines)
+}
+
+// renew puts the lines of a snapshot in the place of the journal. The caller holds
+// commitMu.
+func (d *desk) renew(lines []byte) error {
 	if err := d.dead.sync(); err != nil {
 		return err
 	}

@@ -139,28 +139,51 @@ func readLog(path string, fn func(body []byte) error) error {
 
 // halve forgets the older half. The caller holds mu.
 func (l *letters) halve() error {
+	return l.rewrite(func(list []letter) []letter { return list[len(list)/2:] }, func(*letter) {})
+}
+
+// rewrite keeps some of the letters, each changed. One without a notice goes. The caller
+// holds mu.
+func (l *letters) rewrite(keep func([]letter) []letter, change func(*letter)) error {
 	list, err := readLetters(l.path)
 	if err != nil {
 		return err
 	}
 	var out []byte
-	list = list[len(list)/2:]
-	for _, v := range list {
+	n := 0
+	for _, v := range keep(list) {
+		had := v.Notice != nil
+		if change(&v); had && v.Notice == nil {
+			continue
+		}
 		b, err := json.Marshal(v)
 		if err != nil {
 			return err
 		}
 		out = appendLine(out, b)
+		n++
 	}
-	if err := durable.WriteFile(l.path, out, 0o600); err != nil {
+	if err := replaceLog(l.path, out, l.log, func(log *lineLog) { l.log = log }); err != nil {
 		return err
 	}
-	log, _, err := openLineLog(l.path, func(int64, []byte) error { return nil })
+	l.n = n
+	return nil
+}
+
+// replaceLog writes a log anew. Where it is the one in use, use gets the new one.
+func replaceLog(path string, lines []byte, used *lineLog, use func(*lineLog)) error {
+	if err := durable.WriteFile(path, lines, 0o600); err != nil {
+		return err
+	}
+	if used == nil || used.path != path {
+		return nil
+	}
+	log, _, err := openLineLog(path, func(int64, []byte) error { return nil })
 	if err != nil {
 		return err
 	}
-	_ = l.log.close()
-	l.log, l.n = log, len(list)
+	_ = used.close()
+	use(log)
 	return nil
 }
 

@@ -208,6 +208,10 @@ func (n *Notifier) Handle(ctx context.Context, e *consume.Entry) error {
 	if ev == nil || ev.Type == event.TypeAudit {
 		return nil
 	}
+	if n.d.told.forgotten(ev.Tenant, ev.Run) {
+		n.folds.Drop(ev.Run)
+		return nil
+	}
 	if ev.Type == event.TypeLost || ev.Type == event.TypeResumed {
 		over, err := n.d.over(ev.Tenant, ev.Run)
 		if err != nil || over {

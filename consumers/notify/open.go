@@ -101,7 +101,7 @@ func (s *settings) sink(name string, guard *sink.Guard, roots *x509.CertPool, o 
 	case "slack":
 		return sink.NewSlack(sink.SlackConfig{
 			Name: name, Token: s.Token, Channel: s.Channel, AppToken: s.AppToken, SigningSecret: s.SigningSecret, Users: s.Users,
-			Dir: filepath.Join(o.Dir, "slack-"+name), Actor: o.Actor, API: s.API, Timeout: timeout, Guard: guard, Log: o.Log,
+			Dir: filepath.Join(o.Dir, slackDir(name)), Actor: o.Actor, API: s.API, Timeout: timeout, Guard: guard, Log: o.Log,
 		})
 	case "slack_webhook":
 		return sink.NewIncoming(sink.IncomingConfig{Name: name, URL: s.URL, Timeout: timeout, Guard: guard, RootCAs: roots})

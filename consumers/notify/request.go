@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,6 +23,7 @@ import (
 type Request struct {
 	Enable string  `json:"enable,omitempty"` // a destination
 	Replay *Replay `json:"replay,omitempty"`
+	Forget *Forget `json:"forget,omitempty"`
 }
 
 // Replay says what is to be sent again.
@@ -35,8 +37,9 @@ type Replay struct {
 
 // An Answer says what became of a request.
 type Answer struct {
-	Sent  int    `json:"sent"` // notices that are queued again
-	Error string `json:"error,omitempty"`
+	Sent   int        `json:"sent"` // notices that are queued again
+	Forgot *Forgotten `json:"forgot,omitempty"`
+	Error  string     `json:"error,omitempty"`
 }
 
 const (
@@ -142,6 +145,13 @@ func (n *Notifier) Do(r Request) (Answer, error) {
 		sent, err := n.d.replay(*r.Replay)
 		n.o.Log.Info("replay", "notices", sent, "dead", r.Replay.Dead)
 		return Answer{Sent: sent}, err
+	case r.Forget != nil:
+		f, err := n.d.forget(*r.Forget)
+		if err != nil {
+			return Answer{}, err
+		}
+		n.o.Log.Info("a run is forgotten", "waiting", f.Waiting, "letters", f.Letters, "sent", f.Sent)
+		return Answer{Forgot: f}, nil
 	}
 	return Answer{}, errors.New("the request asks for nothing")
 }
@@ -166,18 +176,24 @@ func runsOf(it *item) (all []string) {
 // ErrNoRun is returned where nothing was told of a run that is to be told again.
 var ErrNoRun = errors.New("no notice of such a run is kept")
 
-// named makes r.Run, which may be the beginning of an id, a whole one.
-func (r *Replay) named(runs map[string]bool) error {
-	if r.Run == "" || runs[cleanID(r.Run)] {
+// named makes r.Run, which may be the beginning or the end of an id or "last", a whole one.
+func (r *Replay) named(runs map[string]time.Time) error {
+	if _, ok := runs[cleanID(r.Run)]; r.Run == "" || ok {
 		return nil
 	}
 	var found []string
-	for id := range runs {
-		if strings.HasPrefix(id, r.Run) {
+	latest := ""
+	for _, id := range slices.Sorted(maps.Keys(runs)) {
+		if latest == "" || !runs[id].Before(runs[latest]) {
+			latest = id
+		}
+		if partOf(r.Run, id) {
 			found = append(found, id)
 		}
 	}
-	slices.Sort(found)
+	if r.Run == lastRun && latest != "" {
+		found = []string{latest}
+	}
 	switch len(found) {
 	case 0:
 		return fmt.Errorf("%s: %w", r.Run, ErrNoRun)
@@ -185,15 +201,17 @@ func (r *Replay) named(runs map[string]bool) error {
 		r.Run = found[0]
 		return nil
 	}
-	return fmt.Errorf("%s is the beginning of %d runs, %s and %s among them: say more of it", r.Run, len(found), found[0], found[1])
+	return tooMany(r.Run, len(found), found[0], found[1])
 }
 
 // letters are what r asks for.
 func (d *desk) letters(r *Replay) (list []letter, err error) {
-	runs := map[string]bool{}
-	note := func(it *item) {
+	runs := map[string]time.Time{}
+	note := func(it *item, at time.Time) {
 		for _, id := range runsOf(it) {
-			runs[id] = true
+			if at.After(runs[id]) {
+				runs[id] = at
+			}
 		}
 	}
 	if r.Dead {
@@ -201,7 +219,7 @@ func (d *desk) letters(r *Replay) (list []letter, err error) {
 			return nil, err
 		}
 		for _, l := range list {
-			note(l.Item)
+			note(l.Item, l.At)
 		}
 		if err := r.named(runs); err != nil {
 			return nil, err
@@ -210,7 +228,7 @@ func (d *desk) letters(r *Replay) (list []letter, err error) {
 	}
 	dir := filepath.Join(d.dir, "sent")
 	if r.Run != "" {
-		if err := readSent(dir, func(s sentNote) error { note(s.Item); return nil }); err != nil {
+		if err := readSent(dir, func(s sentNote) error { note(s.Item, s.At); return nil }); err != nil {
 			return nil, err
 		}
 		if err := r.named(runs); err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,13 +19,18 @@ type Lookup func(name string) (string, bool)
 // secret itself.
 func reference(s string) string {
 	name, ok := strings.CutPrefix(s, "env:")
-	if ok && (shown(name) != name || !variable.MatchString(name)) {
+	if ok && (shown(name) != name || !isVariable(name)) {
 		return "env:…"
 	}
 	return s
 }
 
-var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+// isVariable reports whether a text can name a variable.
+func isVariable(name string) bool {
+	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
+		return r != '_' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+	})
+}
 
 // maxSecretFile bounds a file that holds a secret.
 const maxSecretFile = 64 << 10

@@ -38,6 +38,8 @@ type marks struct {
 	LostTo []target `json:"lost_to,omitempty"`
 	// Refs are the run's messages by target.
 	Refs map[string]*sink.Ref `json:"refs,omitempty"`
+	// Gone stands for a run that is forgotten: nothing else is there then but At.
+	Gone string `json:"gone,omitempty"`
 }
 
 func (m *marks) key() string { return m.Tenant + "/" + m.Run }
@@ -66,8 +68,9 @@ type told struct {
 	mu     sync.Mutex
 	sealed []*toldFile // oldest first
 	last   *toldFile
-	log    *lineLog // of last
-	bad    damage   // found when it was opened
+	gone   map[string]bool // runs that are forgotten, by their marks
+	log    *lineLog        // of last
+	bad    damage          // found when it was opened
 }
 
 type toldFile struct {
@@ -88,7 +91,7 @@ func openTold(dir string, age time.Duration) (*told, error) {
 		return nil, err
 	}
 	slices.Sort(names)
-	t := &told{dir: dir, age: age}
+	t := &told{dir: dir, age: age, gone: map[string]bool{}}
 	for i, name := range names {
 		f := &toldFile{path: name, open: map[uint64]uint32{}}
 		if _, err := fmt.Sscanf(filepath.Base(name), "told-%d.log", &f.n); err != nil {
@@ -113,12 +116,17 @@ func (t *told) file(n int) *toldFile {
 	return &toldFile{n: n, path: filepath.Join(t.dir, fmt.Sprintf("told-%08d.log", n)), open: map[uint64]uint32{}}
 }
 
-func (f *toldFile) note(off int64, body []byte) error {
+// note takes up a line of a file.
+func (t *told) note(f *toldFile, off int64, body []byte) error {
 	var m marks
 	if err := json.Unmarshal(body, &m); err != nil {
 		return err
 	}
-	f.open[hashRun(m.Tenant, m.Run)] = uint32(off)
+	if m.Gone != "" {
+		t.gone[m.Gone] = true
+	} else {
+		f.open[hashRun(m.Tenant, m.Run)] = uint32(off)
+	}
 	if m.At.After(f.newest) {
 		f.newest = m.At
 	}
@@ -131,7 +139,7 @@ func (t *told) load(f *toldFile) error {
 		return fmt.Errorf("open told log: %w", err)
 	}
 	defer r.Close()
-	d, _, err := scanLines(r, f.note)
+	d, _, err := scanLines(r, func(off int64, body []byte) error { return t.note(f, off, body) })
 	if err != nil {
 		return fmt.Errorf("read told log: %w", err)
 	}
@@ -144,7 +152,7 @@ func (t *told) load(f *toldFile) error {
 
 func (t *told) openLast(f *toldFile) (err error) {
 	var d damage
-	t.log, d, err = openLineLog(f.path, f.note)
+	t.log, d, err = openLineLog(f.path, func(off int64, body []byte) error { return t.note(f, off, body) })
 	t.bad.Lines += d.Lines
 	t.bad.Tail += d.Tail
 	t.last = f
@@ -236,11 +244,17 @@ var errBadLine = errors.New("damaged line")
 // put appends marks and returns when they are on the disk. Files that are older
 // than the retention go when a new one is begun.
 func (t *told) put(all []*marks, now time.Time) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all = slices.DeleteFunc(slices.Clone(all), func(m *marks) bool { return m.Gone == "" && t.gone[forgottenMark(m.Tenant, m.Run)] })
 	if len(all) == 0 {
 		return nil
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	return t.append(all, now)
+}
+
+// append is put. The caller holds mu.
+func (t *told) append(all []*marks, now time.Time) error {
 	var lines []byte
 	places := make([]int, len(all))
 	for i, m := range all {
@@ -260,7 +274,11 @@ func (t *told) put(all []*marks, now time.Time) error {
 		return err
 	}
 	for i, m := range all {
-		t.last.open[hashRun(m.Tenant, m.Run)] = uint32(start + int64(places[i]))
+		if m.Gone != "" {
+			t.gone[m.Gone] = true
+		} else {
+			t.last.open[hashRun(m.Tenant, m.Run)] = uint32(start + int64(places[i]))
+		}
 		if m.At.After(t.last.newest) {
 			t.last.newest = m.At
 		}
@@ -288,6 +306,97 @@ func (t *told) roll(now time.Time) error {
 		t.sealed = t.sealed[1:]
 	}
 	return nil
+}
+
+// forgotten reports whether a run is one that nothing is told of any more.
+func (t *told) forgotten(tenant, run string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.gone) > 0 && t.gone[forgottenMark(tenant, run)]
+}
+
+// files are all, the oldest first. The caller holds mu.
+func (t *told) files() []*toldFile { return append(slices.Clone(t.sealed), t.last) }
+
+// each reads what is kept of every run, of some several times, the latest last.
+func (t *told) each(fn func(*marks)) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, f := range t.files() {
+		err := readLog(f.path, func(body []byte) error {
+			var m marks
+			if err := json.Unmarshal(body, &m); err != nil {
+				return err
+			}
+			if m.Gone == "" {
+				fn(&m)
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("read told log: %w", err)
+		}
+	}
+	return nil
+}
+
+// forget notes that a run is forgotten and then takes it out of every file.
+func (t *told) forget(name runName, now time.Time) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.append([]*marks{{At: now.UTC(), Gone: forgottenMark(name.tenant, name.run)}}, now); err != nil {
+		return err
+	}
+	for i, f := range t.files() {
+		var out []byte
+		found := false
+		err := readLog(f.path, func(body []byte) error {
+			var m marks
+			if json.Unmarshal(body, &m) != nil {
+				return nil
+			}
+			if m.Gone == "" && m.Run == name.run && m.Tenant == name.tenant {
+				found = true
+				return nil
+			}
+			out = appendLine(out, body)
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("read told log: %w", err)
+		}
+		if !found {
+			continue
+		}
+		if err := durable.WriteFile(f.path, out, 0o600); err != nil {
+			return fmt.Errorf("write told log: %w", err)
+		}
+		if err := t.again(i, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// again takes up a file that was written anew: the places in it are others.
+func (t *told) again(i int, old *toldFile) error {
+	f := &toldFile{n: old.n, path: old.path, open: map[uint64]uint32{}}
+	if old == t.last {
+		log := t.log
+		if err := t.openLast(f); err != nil {
+			t.last, t.log = old, log
+			return err
+		}
+		return log.close()
+	}
+	sealed := t.sealed
+	t.sealed = nil
+	err := t.load(f)
+	if err == nil {
+		sealed[i] = t.sealed[0]
+	}
+	t.sealed = sealed
+	return err
 }
 
 // runs counts the runs that are known, files that repeat one several times.

@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -271,6 +272,35 @@ func (k *keys) decided(run, ask, hash string) *keyUse {
 		}
 	}
 	return nil
+}
+
+// forget takes a run's keys out of the file: its buttons are answered that they are not
+// known.
+func (k *keys) forget(tenant, run string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.order = slices.DeleteFunc(k.order, func(key string) bool {
+		g := k.byKey[key]
+		if g.Run != run || g.Tenant != tenant {
+			return false
+		}
+		delete(k.byKey, key)
+		delete(k.busy, key)
+		return true
+	})
+	if k.file == nil {
+		return fs.ErrClosed
+	}
+	return k.compact()
+}
+
+// ForgetButtons takes a run out of a directory of buttons that nobody uses.
+func ForgetButtons(dir, tenant, run string) error {
+	k, err := openKeys(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(k.forget(tenant, run), k.close())
 }
 
 func (k *keys) close() error {

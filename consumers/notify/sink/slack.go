@@ -263,6 +263,21 @@ func (s *Slack) remember(n *Notice, ref *Ref) {
 	}
 }
 
+// Forget erases what is kept of a run: its buttons, and its last notice.
+func (s *Slack) Forget(tenant, run string) error {
+	defer s.lock(run)()
+	s.mu.Lock()
+	if last, ok := s.sent[run]; ok && last.notice.Tenant == tenant {
+		delete(s.sent, run)
+		s.order = slices.DeleteFunc(s.order, func(r string) bool { return r == run })
+	}
+	s.mu.Unlock()
+	if s.keys == nil {
+		return nil
+	}
+	return s.keys.forget(tenant, run)
+}
+
 // refresh shows in a run's message what was clicked.
 func (s *Slack) refresh(ctx context.Context, run string) {
 	defer s.lock(run)()
