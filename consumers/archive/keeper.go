@@ -24,8 +24,13 @@ type keeper struct {
 	end    context.CancelCauseFunc // of the session
 	broken error                   // why it is over
 	// stopping is done when the service is to end: then all is sealed.
-	stopping context.Context
-	failed   int // tries in a row that failed
+	stopping    context.Context
+	ctx         context.Context  // of the session
+	failed      int              // tries in a row that failed, in Handle
+	uncommitted int              // and in Commit
+	sealed      map[string]bool  // tenants that were sealed meanwhile
+	sealing     bool             // it was sealing that failed last
+	caught      map[bus.Log]bool // logs of which what tenants lack that were aside is here
 
 	notes map[open]map[string]*Note // by run, of what is not sealed
 	old   map[string]bool           // uids of segments of an earlier session: what was in them is not in notes
@@ -52,7 +57,8 @@ const (
 func newKeeper(stopping context.Context, s *Service, ar *segment.Archive, end context.CancelCauseFunc) *keeper {
 	k := &keeper{
 		stopping: stopping, s: s, ar: ar, end: end, notes: map[open]map[string]*Note{}, old: map[string]bool{},
-		lags: map[bus.Log]*lag{}, pages: map[*segment.Head]*page{},
+		lags: map[bus.Log]*lag{}, pages: map[*segment.Head]*page{}, ctx: stopping, caught: map[bus.Log]bool{},
+		sealed: map[string]bool{},
 	}
 	for _, r := range ar.Recovered() {
 		k.old[r.UID] = true
@@ -82,15 +88,34 @@ func (k *keeper) Handle(ctx context.Context, e *consume.Entry) (err error) {
 	if reason := k.s.poison(e); reason != nil {
 		return k.bury(e, reason, maxFaults)
 	}
-	r := segment.NewRecord(segment.Log(e.Log), e.Event, e.Raw.Subject, e.Raw.Header, e.Raw.Data, e.At.Seq, e.At.Time)
+	r := recordOf(e)
+	added, kept, err := k.keep(ctx, e, r)
+	if err == nil && kept {
+		k.taken(e, r, added)
+	}
+	return err
+}
+
+func recordOf(e *consume.Entry) *segment.Record {
+	return segment.NewRecord(segment.Log(e.Log), e.Event, e.Raw.Subject, e.Raw.Header, e.Raw.Data, e.At.Seq, e.At.Time)
+}
+
+// keep appends a record, waiting while that is not possible. It is not kept where it is
+// none, or its tenant is aside.
+func (k *keeper) keep(ctx context.Context, e *consume.Entry, r *segment.Record) (added segment.Added, kept bool, _ error) {
 	for {
+		if k.s.isAside(r.Tenant) {
+			k.pass(e)
+			return 0, false, nil
+		}
 		added, err := k.append(ctx, e, r)
+		k.sealing = false
 		switch {
 		case err == nil:
-			k.taken(e, r, added)
-			return nil
+			k.failed = 0
+			return added, true, nil
 		case errors.Is(err, segment.ErrRecord):
-			return k.bury(e, err, 1)
+			return 0, false, k.bury(e, err, 1)
 		case errors.Is(err, segment.ErrFull):
 			err = k.seal(ctx, k.s.o.SealAge/2)
 			if err == nil && k.ar.Stats().Open >= k.s.o.OpenSegments {
@@ -99,7 +124,7 @@ func (k *keeper) Handle(ctx context.Context, e *consume.Entry) (err error) {
 		}
 		if err != nil {
 			if err := k.wait(ctx, err); err != nil {
-				return err
+				return 0, false, err
 			}
 		}
 	}
@@ -116,7 +141,15 @@ func (k *keeper) append(ctx context.Context, e *consume.Entry, r *segment.Record
 
 // wait waits a little after a failure. It returns an error when the session is over.
 func (k *keeper) wait(ctx context.Context, err error) error {
-	if k.fail(err) {
+	switch found, ferr := k.blame(ctx, err); {
+	case ferr != nil:
+		return k.stop(ferr)
+	case found && k.sealing:
+		return k.stop(errAside)
+	case found:
+		return nil
+	}
+	if k.failed++; k.fail(err) {
 		return k.stop(err)
 	}
 	k.s.o.Log.Warn("nothing more is archived for now", "error", err)
@@ -133,8 +166,7 @@ func (k *keeper) wait(ctx context.Context, err error) error {
 // fail takes note of a failure and reports whether it is not to be waited out here.
 func (k *keeper) fail(err error) (over bool) {
 	k.s.stalled(err)
-	k.failed++
-	return k.failed >= maxFailures || errors.Is(err, segment.ErrRolledBack) || errors.Is(err, segment.ErrAnother) ||
+	return max(k.failed, k.uncommitted) >= maxFailures || errors.Is(err, segment.ErrRolledBack) || errors.Is(err, segment.ErrAnother) ||
 		errors.Is(err, segment.ErrSigner) || errors.Is(err, fs.ErrClosed)
 }
 
@@ -144,6 +176,7 @@ func (k *keeper) bury(e *consume.Entry, reason error, tries int) error {
 	if err := k.s.Dead().Bury(Name, e, reason, tries); err != nil {
 		return k.stop(err)
 	}
+	k.ar.Pass(segment.Log(e.Log), segment.Place(e.At))
 	k.s.m.buried.Inc()
 	k.s.o.Log.Error("message not archived: it is a dead letter", "log", e.Log, "stream_seq", e.At.Seq, "error", reason)
 	return nil
@@ -151,13 +184,17 @@ func (k *keeper) bury(e *consume.Entry, reason error, tries int) error {
 
 // taken notes what was appended.
 func (k *keeper) taken(e *consume.Entry, r *segment.Record, added segment.Added) {
-	k.failed = 0
 	l := k.lags[e.Log]
 	if l == nil {
 		l = &lag{}
 		k.lags[e.Log] = l
 	}
 	l.add(e.At)
+	k.note(e, r, added)
+}
+
+// note keeps what the catalogue says of an entry until that is sealed.
+func (k *keeper) note(e *consume.Entry, r *segment.Record, added segment.Added) {
 	if added != segment.New || e.Event == nil {
 		return
 	}
@@ -182,14 +219,20 @@ func (k *keeper) taken(e *consume.Entry, r *segment.Record, added segment.Added)
 func (k *keeper) Rebuilt(l bus.Log, after bus.Place) {
 	delete(k.lags, l)
 	k.ar.Rebuilt(segment.Log(l))
+	k.caught[l] = after.Seq == 0 // all of it comes
 	k.s.o.Log.Warn("log was made anew: what it gives again is known by the runs' own numbers", "log", l, "after", after.Seq)
 }
 
 // Begun notes that nothing before a place comes again.
-func (k *keeper) Begun(l bus.Log, after bus.Place) { k.ar.Gone(segment.Log(l), after.Seq) }
+func (k *keeper) Begun(l bus.Log, after bus.Place) {
+	k.catchUp(l, after.Seq) // before what an earlier process left of it is taken for all there is
+	k.ar.Gone(segment.Log(l), after.Seq)
+}
 
 // Waiting says that something is to be sealed, whether or not the bus waits for it.
-func (k *keeper) Waiting() bool { return k.broken == nil && k.ar.Stats().Open > 0 }
+func (k *keeper) Waiting() bool {
+	return k.broken == nil && (k.ar.Stats().Open > 0 || len(k.s.returning()) > 0)
+}
 
 // awaited asks the bus whether what an earlier process left still comes again.
 func (k *keeper) awaited(ctx context.Context) {
@@ -226,13 +269,33 @@ func (k *keeper) Commit(ctx context.Context, pressed bool) (upTo map[bus.Log]bus
 		}
 	}
 	k.awaited(ctx)
+	back := k.s.returning()
+	if len(back) > 0 {
+		k.catchUpIdle()
+		if k.broken != nil {
+			return nil, k.stop(k.broken)
+		}
+	}
+	if len(back) > 0 && k.allCaught() {
+		age = 0
+	} else {
+		back = nil
+	}
 	if err := k.seal(ctx, age); err != nil {
-		if k.fail(err) {
+		switch found, ferr := k.blame(ctx, err); {
+		case ferr != nil:
+			return nil, k.stop(ferr)
+		case found:
+			return nil, k.stop(errAside)
+		}
+		if k.uncommitted++; k.fail(err) {
 			return nil, k.stop(err)
 		}
 		return nil, err
 	}
-	k.failed = 0
+	k.failed, k.uncommitted = 0, 0
+	clear(k.sealed)
+	k.s.returned(ctx, back)
 	k.s.goesOn()
 	k.s.at("committed")
 	if k.s.o.committed != nil {
@@ -263,6 +326,7 @@ func (k *keeper) seal(ctx context.Context, age time.Duration) error {
 		return err
 	}
 	begin := time.Now()
+	k.sealing = true
 	k.s.at("seal")
 	heads, err := k.ar.Seal(ctx, age)
 	if len(heads) > 0 {
@@ -271,6 +335,7 @@ func (k *keeper) seal(ctx context.Context, age time.Duration) error {
 	}
 	for _, h := range heads {
 		k.heads = append(k.heads, h)
+		k.sealed[h.Tenant] = true
 		if h.Segment != nil {
 			k.pages[h] = k.page(h)
 		}

@@ -11,8 +11,8 @@ import (
 
 // meters count what a service does over all sessions.
 type meters struct {
-	segments, bytes, records, panics, buried, cut prometheus.Counter
-	seconds                                       prometheus.Histogram
+	segments, bytes, records, panics, buried, passed, cut prometheus.Counter
+	seconds                                               prometheus.Histogram
 }
 
 func newMeters() *meters {
@@ -25,6 +25,7 @@ func newMeters() *meters {
 		records:  counter("sealed_records_total", "Messages in them."),
 		panics:   counter("panics_total", "Messages over which archiving panicked; after three each is a dead letter."),
 		buried:   counter("dead_total", "Messages that became dead letters."),
+		passed:   counter("aside_messages_total", "Messages passed over because their tenant is set aside; archived when it is not."),
 		cut:      counter("recovered_cut_bytes_total", "Bytes of open segments that a crash had torn; none was acked."),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "cbcast_archive_seal_seconds", Help: "Time to put what was due into the store and the chain.",
@@ -46,7 +47,7 @@ func (m *meters) sealed(heads []*segment.Head, took time.Duration) {
 }
 
 func (m *meters) all() []prometheus.Collector {
-	return []prometheus.Collector{m.segments, m.bytes, m.records, m.panics, m.buried, m.cut, m.seconds}
+	return []prometheus.Collector{m.segments, m.bytes, m.records, m.panics, m.buried, m.passed, m.cut, m.seconds}
 }
 
 var (
@@ -61,6 +62,8 @@ var (
 	descCopies   = desc("heads_copied_total", "Heads that the second destination has.")
 	descFailures = desc("heads_copy_failures_total", "Tries to copy a head that failed.")
 	descWaiting  = desc("heads_waiting", "Heads that the second destination does not have yet.")
+	descAside    = desc("tenants_aside", "Tenants whose chain cannot be gone on with, or that are not caught up with yet.")
+	descAsideAge = desc("aside_seconds", "How long one of them has been aside, 0 without one.")
 	descReady    = desc("ready", "1 while the archive works, or stands by.")
 )
 
@@ -98,6 +101,13 @@ func (s *Service) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(descPressure, truth(stall))
 	gauge(descReady, truth(s.Ready() == nil))
+	n, since := s.asideSince()
+	gauge(descAside, float64(n))
+	if n > 0 {
+		gauge(descAsideAge, time.Since(since).Seconds())
+	} else {
+		gauge(descAsideAge, 0)
+	}
 	var st segment.Stats
 	if ar != nil {
 		st = ar.Stats()

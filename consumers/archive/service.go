@@ -38,6 +38,7 @@ type Options struct {
 
 	// For tests:
 	pause     time.Duration              // before the second session
+	look      time.Duration              // between two at the chain of a tenant that is aside
 	before    func(*consume.Entry) error // each entry
 	committed func()                     // after each commit
 	step      func(string)               // what is done next, to crash there
@@ -64,6 +65,7 @@ type Service struct {
 	unread  lagState // while it is not open, as the server said last
 	faults  map[fault]int
 	reasons map[fault]error
+	asides  map[string]*aside
 	headAt  time.Time     // of the newest head
 	done    segment.Stats // of earlier sessions
 }
@@ -91,7 +93,7 @@ func New(o Options) (*Service, error) {
 	}
 	s := &Service{
 		o: o, place: p, m: newMeters(), err: errors.New("not running"),
-		faults: map[fault]int{}, reasons: map[fault]error{},
+		faults: map[fault]int{}, reasons: map[fault]error{}, asides: map[string]*aside{},
 	}
 	to, err := o.headPlace()
 	if err != nil {
@@ -169,6 +171,7 @@ func (s *Service) session(ctx context.Context) (err error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	k := newKeeper(stopping, s, ar, end)
+	k.ctx = ctx
 	c, err := consume.New(consume.Config{
 		Name: Name, Bus: s.o.Bus, Logs: s.logs(), Dir: s.o.Dir, Headers: true,
 		Window: s.o.Window, Every: min(s.o.SealAge, time.Second), Log: s.o.Log,
@@ -187,7 +190,11 @@ func (s *Service) session(ctx context.Context) (err error) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { s.retain(ctx, ar) })
+	wg.Go(func() { s.probe(ctx, end) })
 	err = c.Run(ctx)
+	if cause := context.Cause(ctx); err == nil && stopping.Err() == nil {
+		err = cause
+	}
 	end(nil)
 	if k.broken != nil {
 		return k.broken
@@ -209,12 +216,24 @@ func (s *Service) openArchive(ctx context.Context) (*segment.Archive, error) {
 	if err := s.key(ctx); err != nil {
 		return nil, err
 	}
+	out, err := s.loadAside(ctx)
+	if err != nil {
+		return nil, err
+	}
 	ar, err := segment.Open(ctx, segment.Options{
-		Store: s.place.Store, Keys: s.place.Keys, Wrap: s.place.Wrap, Dir: filepath.Join(s.o.Dir, "open"),
+		Store: s.place.Store, Keys: s.place.Keys, Wrap: s.place.Wrap, Dir: s.openDir(), Aside: out,
 		Signer: s.signer, Segment: int64(s.o.SealBytes), Open: s.o.OpenSegments, Memory: s.o.Memory, Log: s.o.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open archive: %w", err)
+	}
+	for t, why := range ar.Aside() {
+		if s.isAside(t) {
+			continue
+		}
+		if err := s.setAside(ctx, t, why); err != nil {
+			return nil, errors.Join(err, ar.Close())
+		}
 	}
 	for _, r := range ar.Recovered() {
 		s.o.Log.Warn("segment of an earlier process", "tenant", r.Tenant, "day", r.Day, "sealed", r.Sealed,
@@ -226,6 +245,9 @@ func (s *Service) openArchive(ctx context.Context) (*segment.Archive, error) {
 	}
 	return ar, nil
 }
+
+// openDir is where segments are that are not sealed.
+func (s *Service) openDir() string { return filepath.Join(s.o.Dir, "open") }
 
 func (s *Service) set(fn func()) {
 	s.mu.Lock()
@@ -302,6 +324,9 @@ func (s *Service) Ready() error {
 	}
 	if st := c.Status(); st.Err != nil {
 		return fmt.Errorf("archive: %w", st.Err)
+	}
+	if err := s.asideError(); err != nil {
+		return fmt.Errorf("archive: %w", err)
 	}
 	return nil
 }

@@ -41,6 +41,9 @@ func newLoop(c *Consumer) *loop {
 func (l *loop) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	if l.waiting() { // a log that has nothing new may not begin
+		l.later(l.c.cfg.Every)
+	}
 	for ctx.Err() == nil {
 		ready := l.c.q.ready
 		if l.bytes > l.c.cfg.Parked || l.failed > 0 && l.full() {
