@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/cbcast/cbcast/internal/bus"
@@ -240,6 +241,10 @@ func (k *keeper) awaited(ctx context.Context) {
 		return
 	}
 	for l := range k.ar.Awaited() {
+		if !slices.Contains(k.s.logs(), bus.Log(l)) {
+			k.ar.Rebuilt(l) // it is no more
+			continue
+		}
 		first, err := k.s.o.Bus.First(ctx, bus.Log(l))
 		if err != nil {
 			k.s.o.Log.Debug("first message of a log not known", "log", bus.Log(l), "error", err)

@@ -66,6 +66,7 @@ type Service struct {
 	faults  map[fault]int
 	reasons map[fault]error
 	asides  map[string]*aside
+	former  []bus.Log     // partitions that are read beside those configured
 	headAt  time.Time     // of the newest head
 	done    segment.Stats // of earlier sessions
 }
@@ -167,6 +168,9 @@ func (s *Service) session(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, ar.Close()) }()
+	if err := s.formerLogs(ctx); err != nil {
+		return err
+	}
 	stopping := ctx
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -203,7 +207,34 @@ func (s *Service) session(ctx context.Context) (err error) {
 }
 
 // logs are what is read.
-func (s *Service) logs() []bus.Log { return append(consume.Logs(s.o.Partitions), bus.CommandLog) }
+func (s *Service) logs() []bus.Log {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append(append(consume.Logs(s.o.Partitions), bus.CommandLog), s.former...)
+}
+
+// formerLogs looks for partitions beyond those of the configuration that this instance has
+// read and that are still there: what they have is archived, too. Those that are gone are
+// waited for by nobody.
+func (s *Service) formerLogs(ctx context.Context) error {
+	var former []bus.Log
+	for _, l := range consume.Read(s.o.Dir) {
+		if int(l) < max(s.o.Partitions, 1) {
+			continue
+		}
+		switch _, err := s.o.Bus.First(ctx, l); {
+		case errors.Is(err, bus.ErrNoLog):
+			s.o.Log.Info("a partition is no more", "log", l)
+			continue
+		case err != nil:
+			return fmt.Errorf("partition that was read before: %w", err)
+		}
+		s.o.Log.Warn("a partition beyond CBCAST_PARTITIONS is read as long as it is there", "log", l)
+		former = append(former, l)
+	}
+	s.set(func() { s.former = former })
+	return nil
+}
 
 // openArchive opens the archive to write, and looks after what others left.
 func (s *Service) openArchive(ctx context.Context) (*segment.Archive, error) {

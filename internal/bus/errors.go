@@ -82,6 +82,8 @@ func (e *apiError) Is(target error) bool {
 	switch target {
 	case ErrNotFound:
 		return e.ErrCode == codeNoMessage || e.Code == 404 && e.ErrCode != codeNoStream
+	case ErrNoLog:
+		return e.ErrCode == codeNoStream
 	case ErrUnavailable:
 		return e.ErrCode == codeNoStream || e.Code >= 500 || e.Code == 429
 	case ErrConflict:

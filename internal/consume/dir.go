@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -88,6 +89,23 @@ func Free(dir string) error {
 // markFile is where a log's mark is kept.
 func markFile(dir string, l bus.Log) string {
 	return filepath.Join(dir, "place-"+l.String()+".json")
+}
+
+// Read are the partitions of events that a consumer with this directory has read.
+func Read(dir string) []bus.Log {
+	files, err := filepath.Glob(filepath.Join(dir, "place-EV_*.json"))
+	if err != nil {
+		return nil
+	}
+	var all []bus.Log
+	for _, f := range files {
+		var n int
+		if _, err := fmt.Sscanf(filepath.Base(f), "place-EV_%d.json", &n); err == nil && f == markFile(dir, bus.Log(n)) {
+			all = append(all, bus.Log(n))
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // readMark returns the mark of a log, or none.
