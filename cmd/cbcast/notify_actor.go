@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cbcast/cbcast/consumers/notify/sink"
+	"github.com/cbcast/cbcast/internal/dialect"
 	"github.com/cbcast/cbcast/internal/event"
 	"github.com/cbcast/cbcast/internal/run"
 	"github.com/cbcast/cbcast/relay/client"
@@ -69,6 +71,56 @@ func (r *relayActor) Ask(ctx context.Context, runID, ask string) (*run.AskView, 
 	return nil, &sink.ActError{Code: "not_found", Message: "the run has no such ask"}
 }
 
+// errHasInput ends the reading: the event that is looked for is there.
+var errHasInput = errors.New("the ask's event is here")
+
+// Input reads the event of an ask, which has all of what it asks for.
+func (r *relayActor) Input(ctx context.Context, runID string, a *run.AskView) (json.RawMessage, error) {
+	ctx, cancel := context.WithTimeout(ctx, actPatience)
+	defer cancel()
+	c, err := r.client(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	var data json.RawMessage
+	err = c.Follow(ctx, runID, a.OpenedSeq-1, func(e client.Event) error {
+		if e.Seq == a.OpenedSeq {
+			data = e.Data
+		}
+		if e.Seq >= a.OpenedSeq {
+			return errHasInput
+		}
+		return nil
+	})
+	if data == nil {
+		if err == nil || errors.Is(err, errHasInput) { // a later one came first
+			err = errors.New("the relay has it no more")
+		}
+		return nil, fmt.Errorf("read the ask's event: %w", err)
+	}
+	return inputOf(data, a)
+}
+
+// inputOf is the input of the tool that an event asks leave for.
+func inputOf(data json.RawMessage, a *run.AskView) (json.RawMessage, error) {
+	ev, err := event.ParseJSON(data)
+	if err != nil {
+		return nil, err
+	}
+	if !ev.Part.IsZero() || !json.Valid(ev.Data) {
+		return nil, errors.New("the ask's event is one of several parts")
+	}
+	req := dialect.Value(ev.Data).Get("request")
+	if req.Get("subtype").Text() != "can_use_tool" || req.Get("tool_use_id").Text() != a.ToolUseID {
+		return nil, errors.New("the ask's event has another form")
+	}
+	_, input := dialect.EffectiveTool(req.Get("tool_name").Text(), req.Get("input"))
+	if input.Null() {
+		return nil, errors.New("the ask's event has no input")
+	}
+	return bytes.ToValidUTF8(json.RawMessage(input), []byte("\ufffd")), nil
+}
+
 func (r *relayActor) Answer(ctx context.Context, runID, ask string, a event.Answer, behalf string) (sink.Acted, error) {
 	ctx, cancel := context.WithTimeout(ctx, actPatience)
 	defer cancel()
@@ -104,4 +156,7 @@ func (r *relayActor) Interrupt(ctx context.Context, runID, id, reason, behalf st
 	return sink.Acted{Command: got.Command, Duplicate: got.Duplicate}, acted(err)
 }
 
-var _ sink.Actor = (*relayActor)(nil)
+var (
+	_ sink.Actor       = (*relayActor)(nil)
+	_ sink.InputReader = (*relayActor)(nil)
+)

@@ -46,6 +46,24 @@ func offered(a *run.AskView) (o offer, why string) {
 	return offerYes, ""
 }
 
+// tooLong reports whether nothing but its length keeps an ask from being offered: who
+// reads its whole input elsewhere can say yes to it.
+func tooLong(a *run.AskView) bool {
+	if a.Form == nil || !a.Form.InputLeftOut || a.OpenedSeq == 0 || a.Kind != "permission" && a.Kind != "plan" {
+		return false
+	}
+	how, _ := offered(filled(a, nil))
+	return how == offerYes || !titled(filled(a, nil))
+}
+
+// filled is an ask with its whole input.
+func filled(a *run.AskView, input json.RawMessage) *run.AskView {
+	c, f := *a, *a.Form
+	f.Input, f.InputLeftOut = input, false
+	c.Form = &f
+	return &c
+}
+
 // maxShownQuestions is how many the fold keeps: with that many, there may be more.
 const maxShownQuestions = 16
 

@@ -18,6 +18,8 @@ const (
 	actAllow     = "allow"
 	actSession   = "session"
 	actDeny      = "deny"
+	actWhy       = "why"    // asks for the reason of a no
+	actDenyWhy   = "denied" // of its modal
 	actOpen      = "open"   // shows all that is asked
 	actAnswer    = "answer" // of the questions' modal
 	actInterrupt = "interrupt"
@@ -53,8 +55,12 @@ func (s *Slack) buttonsOf(n *Notice) (*preparedButtons, error) {
 		if !deniable(a) {
 			continue
 		}
-		acts := []string{actDeny}
-		switch how, _ := offered(a); how {
+		acts := []string{actDeny, actWhy}
+		how, _ := offered(a)
+		if s.readable(a) {
+			acts = append(acts, actOpen)
+		}
+		switch how {
 		case offerYes:
 			acts = append(acts, actAllow, actOpen)
 			if a.Form.Session {
@@ -93,8 +99,10 @@ func (p *preparedButtons) ask(_ *Notice, a *run.AskView, whole bool) (askButtons
 		return askButtons{done: done}, nil
 	}
 	v := p.asks[a.ID]
-	b := askButtons{deny: v[actDeny]}
+	b := askButtons{deny: v[actDeny], why: v[actWhy]}
 	switch how, _ := offered(a); {
+	case how == offerNone && v[actOpen] != "":
+		b.open, b.openText = v[actOpen], "Read all of it …"
 	case how == offerAnswer:
 		b.open, b.openText = v[actOpen], "Answer …"
 	case how == offerYes && whole:
@@ -259,6 +267,16 @@ func (s *Slack) answer(ctx context.Context, c *click, g grantKey) (code, reply s
 	if code, reply := current(view, g); code != "" {
 		return code, reply, Acted{}, nil
 	}
+	if g.Act != actDeny && g.Act != actDenyWhy && s.readable(view) {
+		whole, why := s.whole(ctx, g.Run, view)
+		switch {
+		case why != "":
+			return codeNotHere, why, Acted{}, nil
+		case inputHash(whole) != g.Input:
+			return codeChanged, "What is asked is not what was read. Nothing was done; the run's page has it.", Acted{}, nil
+		}
+		view = whole
+	}
 	a, word, why := decision(view, g.Act, c.answers)
 	if why != "" {
 		return codeNotHere, why, Acted{}, nil
@@ -277,6 +295,8 @@ func decision(view *run.AskView, act string, answers map[string][]string) (a eve
 	switch {
 	case act == actDeny:
 		return event.Answer{Decision: event.Deny, Message: "denied in Slack"}, "Denied", ""
+	case act == actDenyWhy:
+		return event.Answer{Decision: event.Deny, Message: reasonIn(answers)}, "Denied", ""
 	case act == actAllow && how == offerYes:
 		return event.Answer{Decision: event.Allow}, "Approved", ""
 	case act == actSession && how == offerYes && view.Form.Session:

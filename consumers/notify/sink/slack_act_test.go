@@ -108,7 +108,7 @@ func ls(id string) run.AskView { return approval(id, "Bash", map[string]string{"
 func TestCase124(t *testing.T) {
 	c := newChat(t, ls("a1"))
 	m, _ := c.tell(notice("", waiting(ls("a1"))))
-	if got := actions(m.Blocks); got != "allow deny interrupt" {
+	if got := actions(m.Blocks); got != "allow deny why interrupt" {
 		t.Fatalf("buttons %s", got)
 	}
 	allow, deny := button(t, m.Blocks, "allow"), button(t, m.Blocks, "deny")
@@ -280,12 +280,12 @@ func TestSlackNotOffered(t *testing.T) {
 	}{
 		"ambiguous":               {ambiguous, "interrupt", "says one thing twice"},
 		"answered":                {answered, "interrupt", "answered already"},
-		"too long for the state":  {long, "deny interrupt", "too long to be shown"},
-		"a secret":                {secret, "deny interrupt", "asks for a secret"},
-		"a form":                  {form, "deny interrupt", "It is a form"},
-		"its title hides the end": {cutTitle, "deny interrupt", "too long to be shown"},
-		"with the session":        {session, "allow session deny interrupt", "wants to use Bash"},
-		"a plan":                  {plan, "allow deny interrupt", "1. do it"},
+		"too long for the state":  {long, "deny why interrupt", "too long to be shown"},
+		"a secret":                {secret, "deny why interrupt", "asks for a secret"},
+		"a form":                  {form, "deny why interrupt", "It is a form"},
+		"its title hides the end": {cutTitle, "deny why interrupt", "too long to be shown"},
+		"with the session":        {session, "allow session deny why interrupt", "wants to use Bash"},
+		"a plan":                  {plan, "allow deny why interrupt", "1. do it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newChat(t, x.ask)
@@ -314,7 +314,7 @@ func TestSlackButtonsGoAndStay(t *testing.T) {
 	m, ref := c.tell(notice("", waiting(ls("a1"), ls("a2"))))
 	value := button(t, m.Blocks, "allow").Value
 	m, ref = c.tell(notice("", waiting(ls("a2")), func(n *sink.Notice) { n.Kind, n.Updates = sink.Progress, ref }))
-	if got := actions(m.Blocks); got != "allow deny interrupt" {
+	if got := actions(m.Blocks); got != "allow deny why interrupt" {
 		t.Errorf("after one was closed: %s", got)
 	}
 	c.s.Close()

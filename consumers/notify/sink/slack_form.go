@@ -35,6 +35,37 @@ func (s *Slack) questions(g grantKey, view *run.AskView, st modalState) (v slack
 	return s.with(v, st)
 }
 
+// maxReasonText bounds the reason of a no, in characters: the relay takes 4 kB.
+const maxReasonText = 1000
+
+// reasons is the form for why somebody says no.
+func (s *Slack) reasons(g grantKey, view *run.AskView, st modalState) (v slack.ModalViewRequest, why string) {
+	key, err := s.also(g, actDenyWhy)
+	if err != nil {
+		return v, "The button's key cannot be kept: nothing can be answered here now."
+	}
+	st.Key = key
+	v = slack.ModalViewRequest{
+		Type: slack.VTModal, CallbackID: viewWhy, Title: plainText("Deny"), Submit: plainText("Deny"), Close: plainText("Close"),
+	}
+	about, _ := cutText(askTitle(view), budget{units: slackSection}, mrkdwnRune)
+	text := slack.NewPlainTextInputBlockElement(nil, "text")
+	text.Multiline, text.MaxLength = true, maxReasonText
+	v.Blocks.BlockSet = []slack.Block{
+		slack.NewSectionBlock(plainText(about), nil, nil),
+		slack.NewInputBlock("why", plainText("Why? The agent is told, and it is recorded."), nil, text),
+	}
+	return s.with(v, st)
+}
+
+// reasonIn is what was written there.
+func reasonIn(answers map[string][]string) string {
+	if text := strings.TrimSpace(strings.Join(answers["why"], "")); text != "" {
+		return text
+	}
+	return "denied in Slack"
+}
+
 func questionBlocks(n int, q *run.AskQuestion) (blocks []slack.Block, size int) {
 	var text strings.Builder
 	if q.Header != "" {

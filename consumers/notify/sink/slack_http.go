@@ -208,7 +208,7 @@ func (s *Slack) pressed(c *click, cb *callback) {
 	a := cb.Actions[0]
 	c.act, c.key = a.ActionID, a.Value
 	switch a.ActionID {
-	case actOpen:
+	case actOpen, actWhy:
 		s.begin(c, func(ctx context.Context) { s.open(ctx, c, cb.TriggerID) })
 	case actNext:
 		s.begin(c, func(ctx context.Context) { s.turn(ctx, c, cb.View, 1) })
@@ -239,6 +239,8 @@ func (s *Slack) submitted(c *click, v *callbackView) []byte {
 			return mustAck(map[string]any{"response_action": "errors", "errors": missing})
 		}
 		c.act, c.answers = actAnswer, v.values()
+	case viewWhy:
+		c.act, c.answers = actDenyWhy, v.values()
 	default:
 		return nil
 	}

@@ -14,6 +14,7 @@ import (
 const (
 	viewRead    = "read"
 	viewAnswer  = "answer"
+	viewWhy     = "why"
 	viewDone    = "done"
 	actNext     = "next"
 	actBack     = "back"
@@ -33,7 +34,38 @@ type modalState struct {
 	Thread  string `json:"h,omitempty"`
 }
 
-// open shows all that is asked, or the form of its questions.
+// maxRead bounds an input that can be read and approved in Slack: about 15 pages, more
+// than anybody reads with care.
+const maxRead = 128 << 10
+
+// readable reports whether what a message leaves out of an ask can be opened.
+func (s *Slack) readable(a *run.AskView) bool {
+	_, ok := s.cfg.Actor.(InputReader)
+	return ok && tooLong(a)
+}
+
+// whole is an ask with all of its input. why says that it cannot be shown.
+func (s *Slack) whole(ctx context.Context, runID string, a *run.AskView) (whole *run.AskView, why string) {
+	r, ok := s.cfg.Actor.(InputReader)
+	if !ok {
+		return nil, "The request is too long to be shown here: open the run to answer it."
+	}
+	input, err := r.Input(ctx, runID, a)
+	switch {
+	case err != nil:
+		s.log.Warn("the whole of an ask cannot be read", "run", runID, "ask", a.ID, "error", s.quiet.Clean(err.Error()))
+		return nil, "All that is asked cannot be read here now: try again, or open the run to answer it."
+	case len(input) > maxRead:
+		return nil, fmt.Sprintf("The request has %d kB, and at most %d are shown here: open the run to answer it.", len(input)>>10, maxRead>>10)
+	}
+	whole = filled(a, input)
+	if how, no := offered(whole); how != offerYes {
+		return nil, no
+	}
+	return whole, ""
+}
+
+// open shows all that is asked, or the form of its questions, or the one for a reason.
 func (s *Slack) open(ctx context.Context, c *click, trigger string) {
 	ctx, cancel := s.acting(ctx)
 	defer cancel()
@@ -41,7 +73,7 @@ func (s *Slack) open(ctx context.Context, c *click, trigger string) {
 	if code == "" {
 		st := modalState{Open: c.key, Channel: c.channel, TS: c.ts, Thread: c.thread}
 		var v slack.ModalViewRequest
-		if v, reply = s.modal(g, view, st); reply == "" {
+		if v, reply = s.modal(ctx, g, view, st); reply == "" {
 			_, o := s.call(ctx, true, func(ctx context.Context) error {
 				_, err := s.api.OpenViewContext(ctx, trigger, v)
 				return err
@@ -62,7 +94,7 @@ func (s *Slack) open(ctx context.Context, c *click, trigger string) {
 // asked. code says why not.
 func (s *Slack) look(ctx context.Context, c *click, key string) (g grantKey, view *run.AskView, code, reply string) {
 	g, ok := s.keys.find(key)
-	if !ok || g.Act != actOpen {
+	if !ok || g.Act != actOpen && g.Act != actWhy {
 		return grantKey{}, nil, codeUnknown, "This button is not known here, or is too old. The run's page has what is asked."
 	}
 	if refusal := s.mayNot(ctx, c, g.Act); refusal != "" {
@@ -93,7 +125,7 @@ func (s *Slack) turn(ctx context.Context, c *click, v callbackView, by int) {
 		return
 	}
 	st.Page += by
-	next, why := s.modal(g, view, st)
+	next, why := s.modal(ctx, g, view, st)
 	if why != "" {
 		s.close(ctx, v, why)
 		return
@@ -121,7 +153,16 @@ func doneView(reply string) slack.ModalViewRequest {
 }
 
 // modal is the view of an ask. why says that there is none.
-func (s *Slack) modal(g grantKey, view *run.AskView, st modalState) (v slack.ModalViewRequest, why string) {
+func (s *Slack) modal(ctx context.Context, g grantKey, view *run.AskView, st modalState) (v slack.ModalViewRequest, why string) {
+	if g.Act == actWhy {
+		return s.reasons(g, view, st)
+	}
+	if s.readable(view) {
+		if view, why = s.whole(ctx, g.Run, view); why != "" {
+			return v, why
+		}
+		g.Input = inputHash(view) // what is read is what the keys made of g stand for
+	}
 	switch how, no := offered(view); how {
 	case offerYes:
 		return s.reading(g, view, st)

@@ -34,9 +34,9 @@ type buttons interface {
 
 // askButtons are the values of the buttons of one ask; "" is no such button.
 type askButtons struct {
-	allow, session, deny, open string
-	openText                   string
-	done                       string // what was clicked already, escaped
+	allow, session, deny, why, open string
+	openText                        string
+	done                            string // what was clicked already, escaped
 }
 
 // render is the message of a run or a digest. mentioned says that people are called
@@ -208,6 +208,8 @@ func (c *composer) ask(n *Notice, a *run.AskView, b buttons, share int) error {
 	case values.done != "":
 		c.context(values.done)
 		return nil
+	case how == offerNone && values.open != "":
+		c.context("What is asked is too long for a message. Open it to read all of it; then it can be approved.")
 	case how == offerNone:
 		c.context(mrkdwn(why))
 	case !whole && how == offerYes:
@@ -227,6 +229,9 @@ func (c *composer) ask(n *Notice, a *run.AskView, b buttons, share int) error {
 	}
 	if values.deny != "" {
 		row = append(row, c.button("deny", values.deny, "Deny", slack.StyleDanger))
+	}
+	if values.why != "" {
+		row = append(row, c.button("why", values.why, "Deny, and say why …", slack.StyleDefault))
 	}
 	if len(row) > 0 {
 		c.add(slack.NewActionBlock("ask-"+short(a.ID, 40), row...))

@@ -68,7 +68,7 @@ func TestSlackSocketMode(t *testing.T) {
 	c.d.Click(t.Context(), click) // told again
 	c.d.DropSockets()
 	c.d.Wait("another connection", func() bool { return c.d.Sockets() == 1 && len(c.d.Calls("apps.connections.open")) == 2 })
-	if reply := c.press(slackdouble.Click{User: "U0OK", Action: "deny", Value: all[3].Value, Message: &m}); !strings.HasPrefix(reply, "Denied by") {
+	if reply := c.press(slackdouble.Click{User: "U0OK", Action: "deny", Value: all[4].Value, Message: &m}); !strings.HasPrefix(reply, "Denied by") {
 		t.Errorf("%q", reply)
 	}
 	if got := c.act.all(); len(got) != 2 || got[0].Ask != "a1" || got[1].Ask != "a2" {

@@ -191,6 +191,12 @@ type Actor interface {
 	Interrupt(ctx context.Context, run, id, reason, behalf string) (Acted, error)
 }
 
+// An InputReader is an [Actor] that also reads what an ask's view leaves out because it is
+// long: the input of the tool, as the agent asked. An error is that it cannot be had.
+type InputReader interface {
+	Input(ctx context.Context, run string, ask *run.AskView) (json.RawMessage, error)
+}
+
 // Acted says that the bus has a decision or a command. That is not its effect.
 type Acted struct {
 	Command   string // its id
