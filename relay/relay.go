@@ -135,6 +135,9 @@ type Options struct {
 	// where it is: a line without secrets, which everybody may read. They stand on /readyz
 	// and do not decide it. May be nil.
 	Others func() map[string]error
+	// Also are handlers of theirs, by method and path ("POST /slack"): they check for
+	// themselves who asks. May be nil.
+	Also map[string]http.Handler
 	// Archive has what the bus has let go; nil without one.
 	Archive Archive
 	// Gather are metrics of theirs, which stand among the relay's own. May be nil.
@@ -155,6 +158,7 @@ type Relay struct {
 	gate       *gate
 	met        *metrics
 	others     func() map[string]error
+	also       map[string]http.Handler
 	refusals   refusals
 
 	hub     *hub
@@ -184,7 +188,7 @@ func New(o Options) *Relay {
 	}
 	r.past = newPast(o.Bus, o.Archive, r.log)
 	r.public = !loopbackAddr(r.cfg.Addr)
-	r.others = o.Others
+	r.others, r.also = o.Others, o.Also
 	r.met = newMetrics(r, o.Gather)
 	r.gate = newGate(r)
 	r.hub = newHub(r)

@@ -34,7 +34,7 @@ type route struct {
 // routes lists everything the relay answers. Whoever is asked for another path or
 // method is answered by [Relay.Handler] itself.
 func (r *Relay) routes() []route {
-	return slices.Concat(r.runRoutes(), r.manyRoutes(), r.commandRoutes(), r.workflowRoutes(), r.specRoutes(), r.webRoutes(), r.sessionRoutes(), r.metricsRoutes(), r.serviceRoutes())
+	return slices.Concat(r.runRoutes(), r.manyRoutes(), r.commandRoutes(), r.workflowRoutes(), r.specRoutes(), r.webRoutes(), r.sessionRoutes(), r.metricsRoutes(), r.serviceRoutes(), r.alsoRoutes())
 }
 
 // runRoutes read.
@@ -65,6 +65,20 @@ func (r *Relay) serviceRoutes() []route {
 		{"GET", "/livez", "", r.live, "the relay runs"},
 		{"GET", "/readyz", "", r.readyz, "it reads everything it should"},
 	}
+}
+
+// alsoRoutes are those of programs beside the relay.
+func (r *Relay) alsoRoutes() []route {
+	var all []route
+	for _, pattern := range slices.Sorted(maps.Keys(r.also)) {
+		method, path, _ := strings.Cut(pattern, " ")
+		h := r.also[pattern]
+		all = append(all, route{method, path, "", func(w http.ResponseWriter, q *http.Request) *apiErr {
+			h.ServeHTTP(w, q)
+			return nil
+		}, ""})
+	}
+	return all
 }
 
 // Handler returns the relay's routes. Whoever serves it sets a

@@ -43,8 +43,9 @@ type consumerKind struct {
 	open  func(context.Context, *app, consumerEnv) (consumer, error)
 	// hangup says that it does something at SIGHUP.
 	hangup bool
-	// add registers more handlers where it runs on its own; may be nil.
-	add func(consumer, *http.ServeMux)
+	// add registers more handlers; may be nil. paths are theirs, by method, for up.
+	add   func(consumer, *http.ServeMux)
+	paths []string
 }
 
 // A consumerEnv is what a program works with.

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"unicode/utf8"
@@ -63,6 +64,28 @@ func (cs *consumers) gather() health.Gatherers {
 
 // consumerPrefix stands before a program's name in that of its consumer.
 const consumerPrefix = "cbcast-"
+
+// also are the handlers of the programs, for the relay's server. Each is looked up when it
+// is asked: a program may be started again.
+func (cs *consumers) also() map[string]http.Handler {
+	all := map[string]http.Handler{}
+	for _, u := range cs.all {
+		for _, pattern := range u.kind.paths {
+			all[pattern] = http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+				c, _ := u.get()
+				if c == nil { // /readyz says why
+					w.Header().Set("Retry-After", "5")
+					http.Error(w, u.kind.name+" does not run here now", http.StatusServiceUnavailable)
+					return
+				}
+				mux := http.NewServeMux()
+				u.kind.add(c, mux)
+				mux.ServeHTTP(w, q)
+			})
+		}
+	}
+	return all
+}
 
 // ready says for each how it does, in a line.
 func (cs *consumers) ready() map[string]error {

@@ -43,6 +43,7 @@ func notifyKind() consumerKind {
 				n.Routes(mux)
 			}
 		},
+		paths: []string{"POST /slack", "POST /slack/{name}"},
 	}
 }
 

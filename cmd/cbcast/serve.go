@@ -60,7 +60,7 @@ func (s *station) serveRelay(hub *natsd.Hub) error {
 		Config: s.a.cfg.Relay, Bus: b, Token: string(token), Secret: secret, Partitions: s.a.partitions(), Log: s.log,
 	}
 	if s.others != nil {
-		o.Others, o.Gather = s.others.ready, s.others.gather
+		o.Others, o.Gather, o.Also = s.others.ready, s.others.gather, s.others.also()
 	}
 	if c := &s.a.cfg.Archive; c.Dest != "" {
 		p, err := c.Open()
