@@ -20,10 +20,11 @@ import (
 // after a panic, the session ends: nothing that is not sealed was acked, and the next
 // session begins with the archive opened anew.
 type keeper struct {
-	s      *Service
-	ar     *segment.Archive
-	end    context.CancelCauseFunc // of the session
-	broken error                   // why it is over
+	s         *Service
+	ar        *segment.Archive
+	end       context.CancelCauseFunc // of the session
+	broken    error                   // why it is over
+	sealedAll bool                    // and then all that was taken is sealed
 	// stopping is done when the service is to end: then all is sealed.
 	stopping    context.Context
 	ctx         context.Context  // of the session
@@ -175,6 +176,11 @@ func (k *keeper) fail(err error) (over bool) {
 // the consumer, which would take the entries behind it first.
 func (k *keeper) bury(e *consume.Entry, reason error, tries int) error {
 	if err := k.s.Dead().Bury(Name, e, reason, tries); err != nil {
+		// What is before the entry is acked, or it would come again, with the letters of it
+		// that somebody removes.
+		if errors.Is(err, consume.ErrDeadFull) && k.seal(k.ctx, 0) == nil {
+			k.sealedAll = true
+		}
 		return k.stop(err)
 	}
 	k.ar.Pass(segment.Log(e.Log), segment.Place(e.At))
@@ -256,6 +262,9 @@ func (k *keeper) awaited(ctx context.Context) {
 
 // Commit seals what has to be, and says up to where everything is sealed.
 func (k *keeper) Commit(ctx context.Context, pressed bool) (upTo map[bus.Log]bus.Place, err error) {
+	if k.broken != nil && k.sealedAll {
+		return k.upTo(), nil
+	}
 	if k.broken != nil {
 		return nil, k.stop(k.broken)
 	}

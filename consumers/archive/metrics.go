@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -62,6 +63,8 @@ var (
 	descCopies   = desc("heads_copied_total", "Heads that the second destination has.")
 	descFailures = desc("heads_copy_failures_total", "Tries to copy a head that failed.")
 	descWaiting  = desc("heads_waiting", "Heads that the second destination does not have yet.")
+	descLetters  = desc("dead_letters", "Dead letters on the disk.")
+	descMaxDead  = desc("dead_letters_limit", "How many there may be: with so many nothing is archived behind the next one.")
 	descAside    = desc("tenants_aside", "Tenants whose chain cannot be gone on with, or that are not caught up with yet.")
 	descAsideAge = desc("aside_seconds", "How long one of them has been aside, 0 without one.")
 	descReady    = desc("ready", "1 while the archive works, or stands by.")
@@ -101,6 +104,8 @@ func (s *Service) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(descPressure, truth(stall))
 	gauge(descReady, truth(s.Ready() == nil))
+	gauge(descLetters, float64(s.Dead().Count()))
+	gauge(descMaxDead, float64(cmp.Or(s.o.maxDead, maxDead)))
 	n, since := s.asideSince()
 	gauge(descAside, float64(n))
 	if n > 0 {

@@ -38,6 +38,7 @@ type Options struct {
 
 	// For tests:
 	pause     time.Duration              // before the second session
+	maxDead   int                        // dead letters
 	look      time.Duration              // between two at the chain of a tenant that is aside
 	before    func(*consume.Entry) error // each entry
 	committed func()                     // after each commit
@@ -324,7 +325,13 @@ func (s *Service) poison(e *consume.Entry) error {
 }
 
 // Dead are the dead letters.
-func (s *Service) Dead() *consume.Letters { return consume.OpenLetters(s.o.Dir) }
+func (s *Service) Dead() *consume.Letters {
+	return consume.OpenLetters(s.o.Dir).Limit(cmp.Or(s.o.maxDead, maxDead))
+}
+
+// maxDead is how many dead letters there may be. With so many nothing that comes behind the
+// next one is archived, or acked, before some are removed.
+const maxDead = 10_000
 
 func (s *Service) at(step string) {
 	if s.o.step != nil {

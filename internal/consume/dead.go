@@ -58,6 +58,12 @@ func OpenLetters(dir string) *Letters {
 	return &Letters{dir: filepath.Join(dir, "dead"), max: 10_000, n: -1}
 }
 
+// Limit sets how many letters there may be, 10 000 else.
+func (l *Letters) Limit(n int) *Letters {
+	l.max = n
+	return l
+}
+
 const letterSuffix = ".json"
 
 // IDs lists the letters, the oldest place of each log first.
@@ -133,13 +139,20 @@ func (l *Letters) Count() int {
 
 // put writes a letter durably. The same entry again replaces its letter.
 func (l *Letters) put(d *Dead) error {
+	d.ID = fmt.Sprintf("%s-%012d-%d", d.Log, d.Seq, d.Stored.UnixNano())
+	path, err := l.path(d.ID)
+	if err != nil {
+		return err
+	}
+	_, err = os.Stat(path)
+	again := err == nil
 	l.mu.Lock()
-	look := l.n < 0 || l.n >= l.max // somebody may have removed some
+	look := !again && (l.n < 0 || l.n >= l.max) // somebody may have removed some
 	l.mu.Unlock()
 	if look && l.Count() >= l.max {
-		return fmt.Errorf("%w: %d in %s", ErrDeadFull, l.max, l.dir)
+		return fmt.Errorf("%w: %d in %s, and no more than that are kept: read them with %s, remove those that are dealt with (--rm), and it goes on",
+			ErrDeadFull, l.max, l.dir, strings.Replace(d.Consumer, "-", " ", 1)+" dead")
 	}
-	d.ID = fmt.Sprintf("%s-%012d-%d", d.Log, d.Seq, d.Stored.UnixNano())
 	data, err := json.MarshalIndent(d, "", " ")
 	if err != nil {
 		return err
@@ -147,15 +160,13 @@ func (l *Letters) put(d *Dead) error {
 	if err := os.MkdirAll(l.dir, 0o700); err != nil {
 		return fmt.Errorf("write dead letter: %w", err)
 	}
-	path, err := l.path(d.ID)
-	if err != nil {
-		return err
-	}
 	if err := durable.WriteFile(path, data, 0o600); err != nil {
 		return fmt.Errorf("write dead letter: %w", err)
 	}
 	l.mu.Lock()
-	l.n++
+	if !again {
+		l.n++
+	}
 	l.mu.Unlock()
 	return nil
 }
