@@ -32,7 +32,7 @@ const maxFact = 1000
 
 var marks = map[Kind]string{
 	Finished: "✅", Failed: "❌", Lost: "❔", Resumed: "↩️", Waiting: "⏳", Reminder: "⏳", Escalated: "🔔", Answered: "▶️", Stalled: "🐌",
-	Interrupted: "✋", Progress: "▶️", Digest: "🗂️", Disabled: "🚫", Test: "🧪",
+	Interrupted: "✋", Digest: "🗂️", Disabled: "🚫", Test: "🧪",
 }
 
 func briefOf(n *Notice) brief {
@@ -91,7 +91,6 @@ func headline(n *Notice) string {
 		return "A destination is gone"
 	case Test:
 		return "A test of this destination"
-	case Progress:
 	}
 	return state(n)
 }
@@ -319,7 +318,7 @@ func textOf(n *Notice) (text string, left bool) {
 	if v == nil {
 		return "", false
 	}
-	goesOn := []Kind{Waiting, Reminder, Escalated, Answered, Progress, Resumed}
+	goesOn := []Kind{Waiting, Reminder, Escalated, Answered, Resumed}
 	if slices.Contains(goesOn, n.Kind) && v.WaitsForResume == nil {
 		return "", false
 	}

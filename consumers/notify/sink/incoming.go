@@ -59,9 +59,6 @@ func (s *Incoming) Send(ctx context.Context, n *Notice) Outcome {
 	if n.Unsure {
 		return Outcome{Verdict: Unknown, Err: errors.New("nobody can tell whether it has arrived; it is not sent twice")}
 	}
-	if n.Kind == Progress {
-		return Outcome{Verdict: Delivered}
-	}
 	note, _ := render(n, nil, true) // only buttons can fail
 	code, o := s.post(ctx, note)
 	if slices.Contains(slackForm, code) {

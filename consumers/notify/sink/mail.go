@@ -158,9 +158,6 @@ func (m *Mail) Close() error { return nil }
 
 // Send implements [Sink].
 func (m *Mail) Send(ctx context.Context, n *Notice) Outcome {
-	if n.Kind == Progress {
-		return Outcome{Verdict: Delivered}
-	}
 	to := m.to
 	if n.To != "" {
 		var err error

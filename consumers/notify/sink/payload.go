@@ -242,7 +242,7 @@ func sourceOf(n *Notice) string {
 
 // knownKinds are those that a type is made of.
 var knownKinds = []Kind{
-	Finished, Failed, Lost, Resumed, Waiting, Reminder, Escalated, Answered, Stalled, Interrupted, Progress, Digest, Disabled, Test,
+	Finished, Failed, Lost, Resumed, Waiting, Reminder, Escalated, Answered, Stalled, Interrupted, Digest, Disabled, Test,
 }
 
 func typeOf(n *Notice) string {

@@ -164,7 +164,7 @@ func (s *Slack) Send(ctx context.Context, n *Notice) Outcome {
 		return o
 	}
 	first := n.Updates == nil || n.Updates.TS == ""
-	if first && (n.Kind == Progress || n.Kind == Answered) {
+	if first && n.Kind == Answered {
 		return Outcome{Verdict: Delivered} // of a run that nobody was told of
 	}
 	ref, left, o := s.main(ctx, n)
@@ -173,7 +173,7 @@ func (s *Slack) Send(ctx context.Context, n *Notice) Outcome {
 	}
 	s.remember(n, ref)
 	fresh := ref.TS != "" && (first || n.Updates.TS != ref.TS)
-	if n.Kind == Progress || fresh && left == 0 || slices.Contains(ref.Thread, n.ID) {
+	if fresh && left == 0 || slices.Contains(ref.Thread, n.ID) {
 		o.Ref = ref
 		return o
 	}

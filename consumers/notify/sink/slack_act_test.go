@@ -313,13 +313,13 @@ func TestSlackButtonsGoAndStay(t *testing.T) {
 	c := newChat(t, ls("a1"), ls("a2"))
 	m, ref := c.tell(notice("", waiting(ls("a1"), ls("a2"))))
 	value := button(t, m.Blocks, "allow").Value
-	m, ref = c.tell(notice("", waiting(ls("a2")), func(n *sink.Notice) { n.Kind, n.Updates = sink.Progress, ref }))
+	m, ref = c.tell(notice("", waiting(ls("a2")), func(n *sink.Notice) { n.Kind, n.Updates = sink.Answered, ref }))
 	if got := actions(m.Blocks); got != "allow deny why interrupt" {
 		t.Errorf("after one was closed: %s", got)
 	}
 	c.s.Close()
 	c.open(func(*sink.SlackConfig) {})
-	m, _ = c.tell(notice("", waiting(ls("a2")), func(n *sink.Notice) { n.Kind, n.Updates = sink.Progress, ref }))
+	m, _ = c.tell(notice("", waiting(ls("a2")), func(n *sink.Notice) { n.Kind, n.Updates = sink.Answered, ref }))
 	if reply := c.press(slackdouble.Click{User: "U0OK", Action: "allow", Value: value, Message: &m}); !strings.HasPrefix(reply, "Approved") {
 		t.Errorf("the old button in a new process: %q", reply)
 	}

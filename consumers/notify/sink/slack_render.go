@@ -95,7 +95,7 @@ func fallback(n *Notice, b *brief) string {
 }
 
 // calls reports whether a notice calls its people: not where nothing is asked of them.
-func calls(n *Notice) bool { return n.Kind != Progress && n.Kind != Answered }
+func calls(n *Notice) bool { return n.Kind != Answered }
 
 // minimal is a message that nothing can be wrong with: for when Slack refuses the
 // whole one.

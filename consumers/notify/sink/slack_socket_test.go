@@ -21,7 +21,7 @@ func TestSlackNewButtonsForAnOpenAsk(t *testing.T) {
 	c.press(slackdouble.Click{User: "U0OK", Action: "deny", Value: first, Message: &m})
 	c.d.Wait("the message shows it", func() bool { return actions(c.message().Blocks) == "interrupt" })
 	c.s.Age(2 * time.Minute)
-	m, _ = c.tell(notice("", waiting(ls("a1")), func(n *sink.Notice) { n.Updates, n.Kind = ref, sink.Progress }))
+	m, _ = c.tell(notice("", waiting(ls("a1")), func(n *sink.Notice) { n.Updates, n.Kind = ref, sink.Answered }))
 	if second := button(t, m.Blocks, "deny").Value; second == first {
 		t.Error("a used key is offered again")
 	}
@@ -42,7 +42,7 @@ func TestSlackInterrupt(t *testing.T) {
 		t.Errorf("done (-want +got):\n%s", d)
 	}
 	m, _ = c.tell(notice("", waiting(ls("a1")), func(n *sink.Notice) {
-		n.Updates, n.Kind, n.View.Turns = ref, sink.Progress, append(n.View.Turns, run.TurnView{N: 2, State: "open"})
+		n.Updates, n.Kind, n.View.Turns = ref, sink.Answered, append(n.View.Turns, run.TurnView{N: 2, State: "open"})
 	}))
 	if next := button(t, m.Blocks, "interrupt").Value; next == stop.Value {
 		t.Error("the next turn's interrupt is the one that was used")

@@ -59,11 +59,11 @@ func TestSlackOneMessagePerRun(t *testing.T) {
 	if d := cmp.Diff(slices.Sorted(slices.Values(append(want, "<@U0ONCALL>"))), got); d != "" {
 		t.Errorf("what Slack makes something of (-want +got):\n%s", d)
 	}
-	second := send(t, s, notice(sink.Progress, func(n *sink.Notice) { n.Updates, n.ID, n.View.State = first.Ref, testRun+"/9", "working" }))
+	second := send(t, s, notice(sink.Answered, func(n *sink.Notice) { n.Updates, n.ID, n.View.State = first.Ref, testRun+"/9", "working" }))
 	third := send(t, s, notice(sink.Finished, func(n *sink.Notice) { n.Updates = second.Ref }))
 	list = d.Messages("C0CI")
 	replies := d.Thread("C0CI", list[0].TS)
-	if len(list) != 1 || list[0].Updates != 2 || len(replies) != 1 {
+	if len(list) != 1 || list[0].Updates != 2 || len(replies) != 2 {
 		t.Fatalf("%d messages, %d updates, %d replies", len(list), list[0].Updates, len(replies))
 	}
 	if text := strings.Join(list[0].Texts(), "\n"); !strings.Contains(text, "Finished, success: fix-tests") || !strings.Contains(text, "Cost: $0.42") ||
@@ -72,7 +72,7 @@ func TestSlackOneMessagePerRun(t *testing.T) {
 	}
 	// The same notice again, as after a crash before it was written down.
 	send(t, s, notice(sink.Finished, func(n *sink.Notice) { n.Updates, n.Attempt = third.Ref, 2 }))
-	if n := len(d.Thread("C0CI", list[0].TS)); n != 1 {
+	if n := len(d.Thread("C0CI", list[0].TS)); n != 2 {
 		t.Errorf("%d replies after the same notice", n)
 	}
 	// A message that somebody deleted is told anew.
@@ -83,11 +83,10 @@ func TestSlackOneMessagePerRun(t *testing.T) {
 	}
 }
 
-// Nobody hears of the progress of a run that nobody was told of.
+// Nobody hears of the answer to what nobody was told of.
 func TestSlackNothingToUpdate(t *testing.T) {
 	d := slackdouble.New(t)
 	s := bot(t, d)
-	send(t, s, notice(sink.Progress))
 	send(t, s, notice(sink.Answered))
 	if n := len(d.Calls("")); n != 0 {
 		t.Errorf("%d calls", n)

@@ -24,7 +24,6 @@ const (
 	Answered    Kind = "answered"    // it waits no more
 	Stalled     Kind = "stalled"     // a watchdog's fact
 	Interrupted Kind = "interrupted" // the run ended by an interrupt
-	Progress    Kind = "progress"    // nothing new to tell but in the run's message
 	Digest      Kind = "digest"      // several at once, in Notice.Digest
 	Disabled    Kind = "disabled"    // to the owner: a destination is gone
 	Test        Kind = "test"        // of cbcast notify --test
@@ -151,8 +150,8 @@ type Outcome struct {
 
 // Capabilities say what a sink can do.
 type Capabilities struct {
-	// Updates: a later notice of the run replaces the earlier message, so that a
-	// Progress notice makes sense.
+	// Updates: a later notice of the run replaces the earlier message, so that what
+	// is over is told, too.
 	Updates bool
 	// Threads: later notices stand with the first one (Slack, mail).
 	Threads bool
