@@ -30,12 +30,13 @@ import (
 
 // A world is a server and what stands around it.
 type world struct {
-	t     *testing.T
-	dir   string
-	url   string
-	bus   *bus.Bus
-	js    jetstream.JetStream
-	hooks *hooks
+	t      *testing.T
+	dir    string
+	url    string
+	server *natsd.Server
+	bus    *bus.Bus
+	js     jetstream.JetStream
+	hooks  *hooks
 }
 
 func newWorld(t *testing.T) *world {
@@ -45,7 +46,8 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.Shutdown(context.Background()) })
+	w.server = s
+	t.Cleanup(func() { _ = w.server.Shutdown(context.Background()) })
 	w.url = s.ClientURL()
 	if w.bus, err = bus.Connect(t.Context(), bus.Config{URL: w.url}, nil); err != nil {
 		t.Fatal(err)
