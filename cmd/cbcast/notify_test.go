@@ -55,7 +55,7 @@ func TestStaticErrors(t *testing.T) {
 		"archive without one":  {"archive", []string{"CBCAST_UP_WITH=archive"}, "archive: CBCAST_ARCHIVE_DEST is not set"},
 		"archive that is none": {"archive", []string{"CBCAST_ARCHIVE_DEST=ftp://x/y"}, "CBCAST_ARCHIVE_DEST"},
 		"trace without one":    {"trace", []string{"CBCAST_UP_WITH=trace"}, "trace: no collector: set OTEL_EXPORTER_OTLP_ENDPOINT"},
-		"trace that is none":   {"trace", []string{"CBCAST_TRACE_ENDPOINT=collector"}, "no http or https URL"},
+		"trace that is none":   {"trace", []string{"CBCAST_TRACE_ENDPOINT=collector"}, "CBCAST_TRACE_ENDPOINT is no http or https URL"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, command := range []string{"up", tc.part} {

@@ -108,3 +108,35 @@ func TestCases(t *testing.T) {
 		})
 	}
 }
+
+// 069 over two runs of one session, as the case tells it: cost and tokens of each process
+// count once. What Claude Code says it has cost is what the process has; a frame that an
+// earlier run had said has no usage of its own.
+func TestCase069TwoRuns(t *testing.T) {
+	line := func(s string) string { return strings.ReplaceAll(s, "SID", sid) }
+	old := line(`{"type":"assistant","message":{"id":"msg_7","role":"assistant","content":[{"type":"text","text":"API Error: 502"}],"usage":{"input_tokens":9,"output_tokens":9}},"parent_tool_use_id":null,"session_id":"SID","uuid":"u-7","error":"unknown"}`)
+	init := line(`{"type":"system","subtype":"init","session_id":"SID"}`)
+	result := func(uuid string) string {
+		return line(`{"type":"result","subtype":"success","is_error":false,"session_id":"SID","uuid":"` + uuid + `","num_turns":1,"total_cost_usd":0.01,"usage":{"input_tokens":10,"output_tokens":5},"result":"done"}`)
+	}
+	f := feed(t, testOptions())
+	for i, lines := range [][]string{
+		{init, old, result("u-r")},
+		{init, line(`{"type":"system","subtype":"compact_boundary","session_id":"SID","uuid":"u-cb"}`), old, result("u-r2")},
+	} {
+		c := &capture.Capture{Argv: []string{"claude", "--resume", sid}[:1+2*i]}
+		for _, l := range lines {
+			c.Timeline = append(c.Timeline, capture.Entry{At: time.Duration(len(c.Timeline)+1) * time.Second, Dir: capture.Out, Data: []byte(l)})
+		}
+		c.Timeline = append(c.Timeline, capture.Entry{At: time.Minute, Dir: capture.Exit})
+		f.play(capture.Events(c, "acme", []string{"r1", "r2"}[i])...)
+	}
+	want := map[string]string{
+		"cost_usd_total{model=unknown,tenant=acme,dialect=claude}":           "0.02",
+		"tokens_total{type=input,model=unknown,tenant=acme,dialect=claude}":  "20",
+		"tokens_total{type=output,model=unknown,tenant=acme,dialect=claude}": "10",
+	}
+	if d := cmp.Diff(want, f.c.nonzero(mCost, mTokens)); d != "" {
+		t.Errorf("counts (-want +got):\n%s", d)
+	}
+}

@@ -581,3 +581,24 @@ func TestOddUsage(t *testing.T) {
 		}
 	}
 }
+
+// A cost that cannot be any is none, and said: of the run, its turn and its models.
+func TestOddCost(t *testing.T) {
+	for _, tc := range []struct {
+		cost string
+		want float64
+		odd  bool
+	}{
+		{"0.25", 0.25, false}, {"0", 0, false}, {"-1", 0, true}, {"1e300", 0, true}, {"1e9", 1e9, false}, {"1000000001", 0, true}, {"1e999", 0, false}, {`"NaN"`, 0, false},
+	} {
+		line := `{"type":"result","subtype":"success","is_error":false,"session_id":"` + sid + `","uuid":"r","num_turns":1,"total_cost_usd":` + tc.cost + `,"modelUsage":{"m":{"costUSD":` + tc.cost + `}}}`
+		s := played(t, script("claude", initLine, asst, line))
+		u, odd := s.Usage(), false
+		for _, w := range s.View().Warnings {
+			odd = odd || w.What == "odd_usage"
+		}
+		if u.CostUSD != tc.want || u.Models["m"].CostUSD != tc.want || odd != tc.odd {
+			t.Errorf("%s: %v, of the model %v, odd %t", tc.cost, u.CostUSD, u.Models["m"].CostUSD, odd)
+		}
+	}
+}

@@ -33,8 +33,8 @@ func (s *State) count(session string, f *dialect.Frame, t *turn) {
 	if !known && len(s.use.sessions) >= maxSessions {
 		return
 	}
-	after := totals{cost: f.Get("total_cost_usd").Float(), tokens: tokensOf(f.Get("usage"))}
-	if odd(f.Get("usage")) {
+	after := totals{cost: dollars(f.Get("total_cost_usd")), tokens: tokensOf(f.Get("usage"))}
+	if c := f.Get("total_cost_usd"); odd(f.Get("usage")) || dollars(c) != c.Float() {
 		s.warn(s.lastResult, "odd_usage", "")
 	}
 	if after.cost < before.cost {
@@ -64,7 +64,7 @@ func (s *State) count(session string, f *dialect.Frame, t *turn) {
 				Input: number(v.Get("inputTokens")), Output: number(v.Get("outputTokens")),
 				CacheRead: number(v.Get("cacheReadInputTokens")), CacheCreate: number(v.Get("cacheCreationInputTokens")),
 			},
-			CostUSD: v.Get("costUSD").Float(),
+			CostUSD: dollars(v.Get("costUSD")),
 		}
 	}
 }
@@ -92,6 +92,17 @@ const maxTokens = 1 << 42
 func number(v dialect.Value) int64 {
 	if n := v.Int(); n > 0 && n <= maxTokens {
 		return n
+	}
+	return 0
+}
+
+// maxDollars is more than any run costs.
+const maxDollars = 1e9
+
+// dollars is a cost, 0 where it cannot be one.
+func dollars(v dialect.Value) float64 {
+	if f := v.Float(); f > 0 && f <= maxDollars {
+		return f
 	}
 	return 0
 }

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/tls"
@@ -33,6 +34,7 @@ const (
 // A Collector is where spans go: OTLP over HTTP, protobuf.
 type Collector struct {
 	Endpoint string // of traces: https://collector:4318/v1/traces
+	From     string // the variable that says it, for errors
 	Headers  map[string]string
 	Gzip     bool
 	Timeout  time.Duration // of one request; 0 is 10 s
@@ -41,15 +43,15 @@ type Collector struct {
 	Resource Resource
 }
 
-// check says what is wrong with c.
 // Check says what is set so that nothing can be sent. It asks no server.
 func (c *Collector) Check() error {
 	u, err := url.Parse(c.Endpoint)
 	switch {
 	case c.Endpoint == "":
-		return errors.New("no collector: set OTEL_EXPORTER_OTLP_ENDPOINT")
+		return errors.New("no collector: set OTEL_EXPORTER_OTLP_ENDPOINT or CBCAST_TRACE_ENDPOINT")
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		return errors.New("the collector's endpoint is no http or https URL") // which may hold a secret
+		// The URL may hold a secret.
+		return fmt.Errorf("%s is no http or https URL with a host: write one like http://collector:4318", cmp.Or(c.From, "the collector's endpoint"))
 	}
 	return nil
 }

@@ -240,10 +240,20 @@ func TestFromEnv(t *testing.T) {
 	}
 	for name, value := range map[string]string{
 		"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_COMPRESSION": "secret", "OTEL_EXPORTER_OTLP_TIMEOUT": "secret", "OTEL_EXPORTER_OTLP_HEADERS": "secret",
-		"OTEL_EXPORTER_OTLP_TRACES_HEADERS": "a=%secret", "OTEL_TRACES_SAMPLER": "secret", "OTEL_EXPORTER_OTLP_CERTIFICATE": "/no/such/file", "OTEL_EXPORTER_OTLP_CLIENT_KEY": "/no/such/file",
+		"OTEL_EXPORTER_OTLP_TRACES_HEADERS": "a=%secret", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": "99999999999", "OTEL_RESOURCE_ATTRIBUTES": "secret",
+		"OTEL_TRACES_SAMPLER": "secret", "OTEL_EXPORTER_OTLP_CERTIFICATE": "/no/such/file", "OTEL_EXPORTER_OTLP_CLIENT_KEY": "/no/such/file",
 	} {
-		if _, _, err := FromEnv(map[string]string{name: value}, "", ""); err == nil || strings.Contains(err.Error(), "secret") {
+		if _, _, err := FromEnv(map[string]string{name: value}, "", ""); err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s=%s: %v", name, value, err)
+		}
+	}
+	for name, endpoint := range map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "", "CBCAST_TRACE_ENDPOINT": "collector:4318/secret"} {
+		c, _, err := FromEnv(map[string]string{name: "collector:4318/secret"}, endpoint, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Check(); err == nil || !strings.HasPrefix(err.Error(), name+" is no http") || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

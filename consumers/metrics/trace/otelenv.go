@@ -18,44 +18,39 @@ import (
 // if not "", is the URL for traces instead of what they say; without a path it gets the
 // usual one. Values are in no error: they may hold secrets.
 func FromEnv(env map[string]string, endpoint, version string) (Collector, func(Context) bool, error) {
-	get := func(name string) string {
-		if v := env["OTEL_EXPORTER_OTLP_TRACES_"+name]; v != "" {
-			return v
-		}
-		return env["OTEL_EXPORTER_OTLP_"+name]
-	}
-	c := Collector{Endpoint: withPath(endpoint), Resource: Resource{Service: "cbcast", Version: version}}
+	vars := otlpVars(env)
+	get := func(name string) string { return env[vars.name(name)] }
+	c := Collector{Endpoint: withPath(endpoint), From: "CBCAST_TRACE_ENDPOINT", Resource: Resource{Service: "cbcast", Version: version}}
 	if c.Endpoint == "" {
-		if c.Endpoint = env["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"]; c.Endpoint == "" {
-			if base := env["OTEL_EXPORTER_OTLP_ENDPOINT"]; base != "" {
-				c.Endpoint = strings.TrimRight(base, "/") + "/v1/traces"
-			}
+		c.From = vars.name("ENDPOINT")
+		if c.Endpoint = env[c.From]; c.Endpoint != "" && c.From == "OTEL_EXPORTER_OTLP_ENDPOINT" {
+			c.Endpoint = strings.TrimRight(c.Endpoint, "/") + "/v1/traces"
 		}
 	}
 	switch p := get("PROTOCOL"); p {
 	case "", "http/protobuf":
 	default:
-		return c, nil, errors.New("OTEL_EXPORTER_OTLP_PROTOCOL: only http/protobuf is spoken; a collector takes it on port 4318")
+		return c, nil, errors.New(vars.name("PROTOCOL") + ": only http/protobuf is spoken; a collector takes it on port 4318")
 	}
 	switch get("COMPRESSION") {
 	case "", "none":
 	case "gzip":
 		c.Gzip = true
 	default:
-		return c, nil, errors.New("OTEL_EXPORTER_OTLP_COMPRESSION is gzip or none")
+		return c, nil, errors.New(vars.name("COMPRESSION") + " is gzip or none")
 	}
 	if v := get("TIMEOUT"); v != "" {
 		ms, err := strconv.Atoi(v)
-		if err != nil || ms <= 0 {
-			return c, nil, errors.New("OTEL_EXPORTER_OTLP_TIMEOUT is a number of milliseconds")
+		if err != nil || ms <= 0 || ms > int(time.Hour/time.Millisecond) {
+			return c, nil, errors.New(vars.name("TIMEOUT") + " is a number of milliseconds, at most an hour of them")
 		}
 		c.Timeout = time.Duration(ms) * time.Millisecond
 	}
 	var err error
 	if c.Headers, err = pairs(get("HEADERS")); err != nil {
-		return c, nil, fmt.Errorf("OTEL_EXPORTER_OTLP_HEADERS: %w", err)
+		return c, nil, fmt.Errorf("%s: %w", vars.name("HEADERS"), err)
 	}
-	if c.TLS, err = tlsOf(get); err != nil {
+	if c.TLS, err = tlsOf(vars); err != nil {
 		return c, nil, err
 	}
 	if c.Resource.Attrs, err = pairs(env["OTEL_RESOURCE_ATTRIBUTES"]); err != nil {
@@ -68,6 +63,17 @@ func FromEnv(env map[string]string, endpoint, version string) (Collector, func(C
 	}
 	sample, err := sampler(env["OTEL_TRACES_SAMPLER"], env["OTEL_TRACES_SAMPLER_ARG"])
 	return c, sample, err
+}
+
+// otlpVars are the variables of an exporter.
+type otlpVars map[string]string
+
+// name is the variable that says a setting: the one for traces where it is set.
+func (env otlpVars) name(setting string) string {
+	if name := "OTEL_EXPORTER_OTLP_TRACES_" + setting; env[name] != "" {
+		return name
+	}
+	return "OTEL_EXPORTER_OTLP_" + setting
 }
 
 // withPath adds the usual path of traces to a URL that has none.
@@ -103,7 +109,8 @@ func pairs(list string) (map[string]string, error) {
 }
 
 // tlsOf reads the certificates; nil where none is named.
-func tlsOf(get func(string) string) (*tls.Config, error) {
+func tlsOf(vars otlpVars) (*tls.Config, error) {
+	get := func(name string) string { return vars[vars.name(name)] }
 	ca, cert, key := get("CERTIFICATE"), get("CLIENT_CERTIFICATE"), get("CLIENT_KEY")
 	if ca == "" && cert == "" && key == "" {
 		return nil, nil
@@ -112,17 +119,17 @@ func tlsOf(get func(string) string) (*tls.Config, error) {
 	if ca != "" {
 		pem, err := os.ReadFile(ca)
 		if err != nil {
-			return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_CERTIFICATE: %w", err)
+			return nil, fmt.Errorf("%s: %w", vars.name("CERTIFICATE"), err)
 		}
 		c.RootCAs = x509.NewCertPool()
 		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, errors.New("OTEL_EXPORTER_OTLP_CERTIFICATE: no certificate in the file")
+			return nil, errors.New(vars.name("CERTIFICATE") + ": no certificate in the file")
 		}
 	}
 	if cert != "" || key != "" {
 		pair, err := tls.LoadX509KeyPair(cert, key)
 		if err != nil {
-			return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and _KEY: %w", err)
+			return nil, fmt.Errorf("%s and %s: %w", vars.name("CLIENT_CERTIFICATE"), vars.name("CLIENT_KEY"), err)
 		}
 		c.Certificates = []tls.Certificate{pair}
 	}
