@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/cbcast/cbcast/internal/bus"
 	"github.com/cbcast/cbcast/internal/consume"
 	"github.com/cbcast/cbcast/internal/health"
@@ -53,6 +55,18 @@ type consumerEnv struct {
 	dir string
 	bus *bus.Bus
 	log *slog.Logger
+}
+
+// consumerExits are the exit codes of all programs.
+const consumerExits = `
+
+Exit codes: 0 it was stopped   1 it failed, or something that was checked is wrong
+            2 usage, or a setting with which it can never work`
+
+// withExits says them in a program's help.
+func withExits(c *cobra.Command) *cobra.Command {
+	c.Long += consumerExits
+	return c
 }
 
 // runConsumer is the command of one program: until a signal ends it.

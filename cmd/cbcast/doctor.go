@@ -23,8 +23,8 @@ func newDoctor(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor [flags] [-- COMMAND [ARGS…]]",
 		Short: "Say what will work here, and what will not",
-		Long: `doctor checks the state directory, the bus with its streams, permissions and clock,
-and the relay. With COMMAND, as it would stand behind cbcast run --, it says which
+		Long: `doctor checks the state directory, the bus with its streams, permissions and clock, the
+relay, and the settings of notify, metrics, archive and trace. With COMMAND, as it would stand behind cbcast run --, it says which
 agent that is, what it can do with these arguments, and what is missing for level A:
 
   A  events, commands, questions and approvals
@@ -105,6 +105,7 @@ func (d *doctor) examine(ctx context.Context, argv []string) {
 	d.spool()
 	d.bus(ctx)
 	d.relay(ctx)
+	d.consumers()
 	if len(argv) > 0 {
 		d.command(ctx, argv)
 	} else {

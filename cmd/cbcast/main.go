@@ -140,7 +140,7 @@ needs one starts a NATS server and a relay on the loopback interface.
 		return &exitError{exitUsage, fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
 	})
 	root.AddCommand(newRun(a), newTap(a), newImport(a), newUp(a), newDemo(a), newPlay(a), newLs(a), newTail(a),
-		newInterrupt(a), newAsks(a), newAllow(a), newDeny(a), newAnswer(a), newSend(a), newCommand(a), newFlush(a), newToken(a), newLogin(a), newProvision(a), newHealth(a), newVersion(a), newDoctor(a), newAuth(a), newArchive(a), newNotify(a), newMetrics(a), newTrace(a))
+		newInterrupt(a), newAsks(a), newAllow(a), newDeny(a), newAnswer(a), newSend(a), newCommand(a), newFlush(a), newToken(a), newLogin(a), newProvision(a), newHealth(a), newVersion(a), newDoctor(a), newAuth(a), withExits(newArchive(a)), withExits(newNotify(a)), withExits(newMetrics(a)), withExits(newTrace(a)))
 	for _, c := range root.Commands() {
 		if check := c.Args; check != nil {
 			c.Args = func(c *cobra.Command, args []string) error {
