@@ -33,6 +33,7 @@ type tape struct {
 	moved chan struct{}
 	again bool // begin anew from behind what was acked
 	turn  bus.Turn
+	idle  bool // nothing is given, and nothing begins
 }
 
 func (t *tape) add(entries ...string) {
@@ -61,6 +62,10 @@ func (t *tape) move() {
 }
 
 func (t *tape) Run(ctx context.Context, fn func(context.Context, bus.Delivery) error) error {
+	if t.idle {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
 	t.begin(bus.Place{}, bus.Kept)
 	for {
 		t.mu.Lock()
@@ -112,6 +117,9 @@ func (t *tape) Status() bus.DurableStatus {
 	return bus.DurableStatus{Reading: true, Unacked: t.given - int(t.acked), Pending: uint64(len(t.all) - t.given)}
 }
 
+// idleLog is a log that has nothing for its reader.
+const idleLog bus.Log = 99
+
 // A script is a handler that does as it is told.
 type script struct {
 	handle func(e *Entry) error
@@ -160,7 +168,7 @@ func (s *script) got() []string {
 }
 
 // play runs a consumer over tapes in a bubble of time.
-func play(t *testing.T, cfg Config, s *script, test func(t *testing.T, c *Consumer, logs ...*tape)) {
+func play(t *testing.T, cfg Config, s Handler, test func(t *testing.T, c *Consumer, logs ...*tape)) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		cfg.Name, cfg.Dir = "cbcast-test", dir
@@ -173,7 +181,7 @@ func play(t *testing.T, cfg Config, s *script, test func(t *testing.T, c *Consum
 		tapes := map[bus.Log]*tape{}
 		var all []*tape
 		for _, l := range cfg.Logs {
-			tapes[l] = &tape{log: l, window: cfg.Window, moved: make(chan struct{})}
+			tapes[l] = &tape{log: l, window: cfg.Window, moved: make(chan struct{}), idle: l == idleLog}
 			all = append(all, tapes[l])
 		}
 		cfg.sources = func(l bus.Log, b begin) source {
@@ -472,4 +480,77 @@ func TestComesAgain(t *testing.T) {
 			t.Errorf("handled %v; rebuilt %d", n, s.rebuilds)
 		}
 	})
+}
+
+// A place that a handler has from a log that was there earlier acks nothing in the one that
+// is there now: its sequence may be far behind what was read, its time is before that.
+func TestAckOfAnEarlierLog(t *testing.T) {
+	var at atomic.Int64
+	at.Store(2)
+	s := &script{}
+	s.commit = func(bool) (map[bus.Log]bus.Place, error) {
+		return map[bus.Log]bus.Place{0: {Seq: 1000, Time: time.Unix(at.Load(), 0)}}, nil
+	}
+	play(t, Config{}, s, func(t *testing.T, _ *Consumer, logs ...*tape) {
+		logs[0].add("a/1", "a/2", "a/3")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := logs[0].floor(); n != 0 {
+			t.Errorf("acked up to %d", n)
+		}
+		s.mu.Lock()
+		n := s.commits
+		s.mu.Unlock()
+		if n < 5 {
+			t.Errorf("%d commits: what is not acked is to be asked for again", n)
+		}
+		at.Store(3)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := logs[0].floor(); n != 3 {
+			t.Errorf("acked up to %d by a place of this log", n)
+		}
+	})
+}
+
+// A waits is a handler with work of its own.
+type waits struct {
+	script
+	left atomic.Int64 // commits that it takes
+}
+
+func (w *waits) Waiting() bool { return w.left.Load() > 0 }
+
+func (w *waits) Commit(ctx context.Context, pressed bool) (map[bus.Log]bus.Place, error) {
+	w.left.Add(-1)
+	return w.script.Commit(ctx, pressed)
+}
+
+// A handler that waits is asked to commit again and again, whether all is acked, or its log
+// gives nothing and does not even begin; one that does not wait is left alone.
+func TestWaiter(t *testing.T) {
+	for _, log := range []bus.Log{0, idleLog} {
+		w := &waits{}
+		w.left.Store(3)
+		play(t, Config{Logs: []bus.Log{log}}, w, func(t *testing.T, _ *Consumer, logs ...*tape) {
+			commits := func() int {
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return w.commits
+			}
+			if n := commits(); n != 3 {
+				t.Errorf("%v: %d commits of a handler that waits for three", log, n)
+			}
+			if log == idleLog {
+				return
+			}
+			w.left.Store(4) // by what it is given
+			logs[0].add("a/1")
+			if n := commits(); n != 7 || logs[0].floor() != 1 {
+				t.Errorf("%d commits, acked up to %d", n, logs[0].floor())
+			}
+		})
+	}
 }
