@@ -171,6 +171,59 @@ func TestTenantAsideWhileItRuns(t *testing.T) {
 	}
 }
 
+// The newest head is none and there is no copy, as an early version left it: what the
+// documentation says mends it, and the bus gives its messages again.
+func TestNewestHeadIsNone(t *testing.T) {
+	r := newRig(t)
+	r.cfg.Heads = filepath.Join(t.TempDir(), "heads.ndjson")
+	u := r.start(quickLook)
+	r.publish(tenant, "a1", 20, started)
+	u.until("first", r.has())
+	r.publish(tenant, "a2", 20, started)
+	u.until("second", r.has())
+	u.until("acked", func() bool { return u.Status().Lag == 0 && u.copies.state().Waiting == 0 })
+	_ = u.close()
+	file := r.headFile(tenant)
+	_ = r.spoil(file)
+	r.publish(tenant, "a3", 20, started)
+	u = r.start(quickLook)
+	u.until("aside", func() bool { return u.asideNow() == 1 })
+	_ = u.close()
+	number := strings.TrimSuffix(filepath.Base(file), ".json")
+	for _, away := range []string{
+		file, filepath.Join(r.cfg.Dest, "catalog", tenant, number+".json.gz"), filepath.Join(r.dir, "known.json"),
+		filepath.Join(r.dir, "open", "chain-"+tenant+".json"),
+	} {
+		if err := os.Remove(away); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := os.ReadFile(r.cfg.Heads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(strings.TrimSuffix(string(b), "\n"), "\n")
+	if err := os.WriteFile(r.cfg.Heads, []byte(strings.Join(lines[:len(lines)-1], "")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	u = r.start(quickLook)
+	u.until("all", r.has())
+	u.until("as before", func() bool { return u.Ready() == nil && u.asideNow() == 0 && u.copies.state().Waiting == 0 })
+	_ = u.close()
+	r.check()
+	listed := map[string]bool{}
+	if err := List(t.Context(), r.place(), Filter{Repo: "acme/shop"}, func(l Listed) error { listed[l.Run] = true; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if len(listed) != 3 {
+		t.Errorf("the catalogue has %v", listed)
+	}
+	heads, err := r.cfg.LoadHeads(t.Context(), r.cfg.Heads)
+	if err != nil || len(heads) < 3 {
+		t.Errorf("%d copies of heads, %v", len(heads), err)
+	}
+}
+
 // A tenant that cannot be sealed for another reason, again and again, while others can, is set
 // aside, too; where nobody can be sealed, nobody is.
 func TestTenantAlone(t *testing.T) {
