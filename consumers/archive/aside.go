@@ -138,7 +138,7 @@ func (s *Service) loadAside(ctx context.Context) (map[string]error, error) {
 			out[t] = err
 			continue
 		}
-		s.o.Log.Info("the tenant's chain can be gone on with: what the bus has of it is archived", "tenant", t, "aside since", a.Since)
+		s.o.Log.Info("the tenant's chain can be gone on with: what the bus has of it is archived", "tenant", t, "since", a.Since)
 		s.set(func() { a.back = true })
 	}
 	return out, nil

@@ -82,6 +82,7 @@ func (u *running) value(name string) float64 {
 func TestTenantAside(t *testing.T) {
 	for _, who := range []string{"same", "restarted", "another"} {
 		t.Run(who, func(t *testing.T) {
+			t.Parallel()
 			r := newRig(t)
 			r.publish(tenant, "a1", 20)
 			r.publish("other", "o1", 20)
@@ -142,16 +143,17 @@ func TestTenantAsideWhileItRuns(t *testing.T) {
 		"gone": func(r *rig) func() {
 			file := r.headFile(tenant)
 			if err := os.Rename(file, file+".away"); err != nil {
-				t.Fatal(err)
+				r.t.Fatal(err)
 			}
 			return func() {
 				if err := os.Rename(file+".away", file); err != nil {
-					t.Fatal(err)
+					r.t.Fatal(err)
 				}
 			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := newRig(t)
 			u := r.start(quickLook)
 			r.publish(tenant, "a1", 20)

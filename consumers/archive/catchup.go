@@ -132,7 +132,7 @@ func (k *keeper) catchUpWith(ctx context.Context, tenant string, l bus.Log, to u
 		}
 	}
 	if n > 0 {
-		k.s.o.Log.Info("messages of a tenant that was aside are archived", "tenant", tenant, "log", l, "messages", n, "up to", to)
+		k.s.o.Log.Info("messages of a tenant that was aside are archived", "tenant", tenant, "log", l, "messages", n, "up_to", to)
 	}
 	return nil
 }

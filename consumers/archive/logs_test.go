@@ -74,6 +74,7 @@ func (r *rig) hasEvents(id string) bool {
 func TestFewerPartitions(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		t.Run(fmt.Sprint("gone ", gone), func(t *testing.T) {
+			t.Parallel()
 			r := newRig(t)
 			ids := r.partitioned(50)
 			two := func(o *Options) { o.Partitions = 2 }
