@@ -77,6 +77,9 @@ func TestFleet(t *testing.T) {
 		t.Error(err)
 	}
 	compose(t, "down", "-t", "10")
+	if out := must(t, "docker", "volume", "ls", "-q", "--filter", "dangling=true"); slices.ContainsFunc(strings.Fields(out), func(v string) bool { return !strings.Contains(v, "_") }) {
+		t.Errorf("volumes without a name are left:\n%s", out)
+	}
 }
 
 // archived waits until the archive has all of a run, byte for byte, and verifies it.
