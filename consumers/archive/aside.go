@@ -163,7 +163,7 @@ func (s *Service) look(ctx context.Context, a *aside) error {
 }
 
 // probe looks at the chains of tenants that are aside, and ends the session when one can be
-// gone on with: the next one begins with it.
+// gone on with: the next one begins with it. So it does when a former partition is gone.
 func (s *Service) probe(ctx context.Context, end context.CancelCauseFunc) {
 	every := firstLook
 	if s.o.look > 0 {
@@ -175,6 +175,10 @@ func (s *Service) probe(ctx context.Context, end context.CancelCauseFunc) {
 		select {
 		case <-t.C:
 		case <-ctx.Done():
+			return
+		}
+		if err := s.formerGone(ctx); err != nil {
+			end(err)
 			return
 		}
 		s.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -89,11 +90,18 @@ func TestFewerPartitions(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			u = r.start() // with one
+			u = r.start(quickLook) // with one
 			u.until("what was left", r.hasBoth(ids))
 			if !gone {
 				r.publishTo(1, ids[1], 50)
 				u.until("what came to the former partition", r.hasBoth(ids))
+				if !slices.Contains(u.logs(), 1) {
+					t.Errorf("reads %v", u.logs())
+				}
+				if err := r.js().DeleteStream(t.Context(), subject.EventStream(1)); err != nil {
+					t.Fatal(err)
+				}
+				u.until("it is known to be gone", func() bool { return !slices.Contains(u.logs(), 1) })
 			}
 			u.until("ready", func() bool { return u.Ready() == nil })
 			_ = u.close()
@@ -163,4 +171,12 @@ func (r *rig) check2(ids [2]string) {
 		}
 	}
 	r.verify()
+}
+
+func TestIsFormer(t *testing.T) {
+	for err, want := range map[error]bool{bus.ErrNoLog: true, bus.ErrDenied: true, bus.ErrUnavailable: false, context.Canceled: false} {
+		if got := isFormer(fmt.Errorf("ask: %w", err)); got != want {
+			t.Errorf("%v: %v", err, got)
+		}
+	}
 }

@@ -27,11 +27,12 @@ func (s *Service) formerLogs(ctx context.Context) error {
 		if int(l) < max(s.o.Partitions, 1) {
 			continue
 		}
-		switch _, err := s.o.Bus.First(ctx, l); {
-		case errors.Is(err, bus.ErrNoLog):
-			s.o.Log.Info("a partition is no more", "log", l)
+		_, err := s.o.Bus.First(ctx, l)
+		if isFormer(err) {
+			s.o.Log.Warn("a partition that was read before is not read any more", "log", l, "reason", err)
 			continue
-		case err != nil:
+		}
+		if err != nil {
 			return fmt.Errorf("partition that was read before: %w", err)
 		}
 		s.o.Log.Warn("a partition beyond CBCAST_PARTITIONS is read as long as it is there", "log", l)
@@ -89,4 +90,21 @@ func (s *Service) set(fn func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fn()
+}
+
+// isFormer reports whether the answer to a question about a log says that there is nothing to
+// be read: it is gone, or not ours any more.
+func isFormer(err error) bool { return errors.Is(err, bus.ErrNoLog) || errors.Is(err, bus.ErrDenied) }
+
+// formerGone says which of the partitions beyond the configuration is gone, nil for none.
+func (s *Service) formerGone(ctx context.Context) error {
+	s.mu.Lock()
+	former := s.former
+	s.mu.Unlock()
+	for _, l := range former {
+		if _, err := s.o.Bus.First(ctx, l); isFormer(err) {
+			return fmt.Errorf("partition that was read before: %w", err)
+		}
+	}
+	return nil
 }
