@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"net/url"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,6 +33,12 @@ func Check(o Options) error {
 func (c *Config) wrong() (errs []error) {
 	if c.ToldAge < 0 || c.ToldAge > maxDuration {
 		errs = append(errs, fmt.Errorf("CBCAST_NOTIFY_TOLD_AGE is %v: write how long it is remembered what was told, like 2160h (at most %s)", c.ToldAge, inDays(maxDuration)))
+	}
+	if c.Addr != "" {
+		_, port, err := net.SplitHostPort(c.Addr)
+		if _, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil {
+			errs = append(errs, fmt.Errorf("CBCAST_NOTIFY_ADDR is %q: write an address and a port, like 127.0.0.1:8422", shown(c.Addr)))
+		}
 	}
 	if c.RelayURL != "" {
 		u, err := url.Parse(c.RelayURL)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -93,7 +94,8 @@ func load(data []byte) (*Rules, []error) {
 	for _, v := range bad {
 		wrong = append(wrong, v.At)
 	}
-	raw, err := json.Marshal(whole(top, wrong))
+	rest, cut := whole(top, wrong)
+	raw, err := json.Marshal(rest)
 	if err != nil {
 		return nil, append(errs, err)
 	}
@@ -108,7 +110,7 @@ func load(data []byte) (*Rules, []error) {
 		return nil, append(errs, err)
 	}
 	for name, d := range r.Destinations {
-		d.settings = parts.Destinations[name]
+		d.settings, d.cut = parts.Destinations[name], cut[name]
 	}
 	c := &checker{doc: doc, r: r, destinations: keysOf(top["destinations"]), quiet: keysOf(top["quiet"])}
 	c.check()
@@ -125,8 +127,10 @@ func keysOf(v any) map[string]bool {
 }
 
 // whole is the document without what is wrong: of destinations, quiet hours and rules
-// each alone. A rule that is wrong is null, so that the others keep their places.
-func whole(top map[string]any, wrong []string) map[string]any {
+// each alone. A rule that is wrong is null, so that the others keep their places. Of
+// destinations that lack only what is wrong with some keys, cut lists these.
+func whole(top map[string]any, wrong []string) (rest map[string]any, cut map[string][]string) {
+	cut = map[string][]string{}
 	broken := func(at string) bool {
 		return slices.ContainsFunc(wrong, func(w string) bool { return w == at || strings.HasPrefix(w, at+"/") })
 	}
@@ -137,8 +141,22 @@ func whole(top map[string]any, wrong []string) map[string]any {
 		case map[string]any:
 			m := map[string]any{}
 			for name, e := range v {
-				if _, object := e.(map[string]any); object && !broken(at+"/"+pointer(name)) {
-					m[name] = e
+				entry, object := e.(map[string]any)
+				at := at + "/" + pointer(name)
+				switch {
+				case !object || key != "destinations" && broken(at) || slices.Contains(wrong, at):
+					continue
+				case broken(at):
+					entry = maps.Clone(entry)
+					for k := range entry {
+						if broken(at + "/" + pointer(k)) {
+							cut[name] = append(cut[name], k)
+							delete(entry, k)
+						}
+					}
+				}
+				if entry["type"] != nil || key != "destinations" {
+					m[name] = entry
 				}
 			}
 			out[key] = m
@@ -159,7 +177,7 @@ func whole(top map[string]any, wrong []string) map[string]any {
 			}
 		}
 	}
-	return out
+	return out, cut
 }
 
 // A checker looks at what a schema cannot say.
@@ -177,6 +195,15 @@ func (c *checker) fail(at, format string, args ...any) {
 
 func (c *checker) check() {
 	r := c.r
+	if r.PublicURL != "" {
+		u, err := url.Parse(r.PublicURL)
+		switch {
+		case err != nil || u.Host == "":
+			c.fail("/public_url", "public_url is no URL with a host: write one like https://cbcast.example.com")
+		case u.User != nil:
+			c.fail("/public_url", "public_url has a user in it, whom everybody would see: remove user and password")
+		}
+	}
 	for i, o := range r.Owner {
 		c.destination(fmt.Sprintf("/owner/%d", i), "/owner", o)
 	}

@@ -42,6 +42,8 @@ type Destination struct {
 
 	// settings is the whole entry as JSON: what its type needs beside the above.
 	settings json.RawMessage
+	// cut are keys of it that are wrong, where the file is only looked at.
+	cut []string
 }
 
 // A Rule says which notices go where. Rules are tried from the first on; one that

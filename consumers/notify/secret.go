@@ -84,6 +84,7 @@ type settled struct {
 	hidden *sink.Hidden // its secrets
 	// bad says which settings refer to what is not here. They are texts of no meaning.
 	bad []*sink.SettingError
+	cut []string // keys that are wrong themselves, which is said
 }
 
 // resolved looks up what the settings refer to.
@@ -92,7 +93,7 @@ func (d *Destination) resolved(env Lookup) (*settled, error) {
 	if err := json.Unmarshal(d.settings, &m); err != nil {
 		return nil, errors.New("its settings cannot be read")
 	}
-	out := &settled{}
+	out := &settled{cut: d.cut}
 	var tokens, addresses []string
 	var walk func(v any, at string) any
 	walk = func(v any, at string) any {
@@ -146,7 +147,7 @@ func (s *settled) open(name string, o Options) (sink.Sink, error) {
 	}
 	opened, err := openSink(name, s.raw, o)
 	if err == nil && len(errs) == 0 {
-		return opened, nil
+		return opened, nil // also of a destination that lacks what is wrong, to be looked at
 	}
 	if err == nil {
 		return nil, errors.Join(append(errs, opened.Close())...)
@@ -162,7 +163,8 @@ func (s *settled) open(name string, o Options) (sink.Sink, error) {
 
 // unknown reports whether a setting, or one that it is made of, refers to what is not here.
 func (s *settled) unknown(key string) bool {
-	return slices.ContainsFunc(s.bad, func(b *sink.SettingError) bool {
+	first, _, _ := strings.Cut(key, "/")
+	return slices.Contains(s.cut, first) || slices.ContainsFunc(s.bad, func(b *sink.SettingError) bool {
 		return b.Key == key || strings.HasPrefix(key, b.Key+"/") || b.Key == "user" && key == "password"
 	})
 }

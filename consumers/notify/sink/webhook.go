@@ -85,6 +85,11 @@ func checkURL(s string) error {
 	case err != nil, u.Host == "", u.Scheme != "http" && u.Scheme != "https":
 		return errors.New("its URL must begin with http:// or https:// and name a host")
 	}
+	if p := u.Port(); p != "" {
+		if n, err := strconv.Atoi(p); err != nil || n < 1 || n > 65535 {
+			return errors.New("its URL has a port that cannot be: they go from 1 to 65535")
+		}
+	}
 	return nil
 }
 

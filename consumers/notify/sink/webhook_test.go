@@ -185,6 +185,7 @@ func TestWebhookConfig(t *testing.T) {
 		"no URL":                      {},
 		"must begin with http":        {URL: "ftp://SECRETPART@host/"},
 		"name a host":                 {URL: "https:///SECRETPART"},
+		"a port that cannot be":       {URL: "https://h:99999/SECRETPART"},
 		"must begin with whsec_":      {URL: "https://h/", Secrets: []string{"SECRETPART"}},
 		"no base64":                   {URL: "https://h/", Secrets: []string{"whsec_SECRETPART!"}},
 		"24 to 64 are needed":         {URL: "https://h/", Secrets: []string{"whsec_c2hvcnQ="}},
