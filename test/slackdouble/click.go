@@ -300,13 +300,16 @@ func (s *Server) Sockets() int {
 	return len(s.sockets)
 }
 
-// DropSockets closes all connections of Socket Mode.
+// DropSockets closes all connections of Socket Mode. From then on none of them is used:
+// who waits for a connection waits for another one.
 func (s *Server) DropSockets() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.sockets {
 		_ = c.conn.Close()
 	}
+	s.sockets = nil
+	s.note()
 }
 
 func (c *socket) write(v any) {
