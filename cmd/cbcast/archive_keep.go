@@ -8,6 +8,7 @@ import (
 	"io"
 	"regexp"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -112,8 +113,11 @@ func newArchiveHold(a *app) *cobra.Command {
 	return c
 }
 
-// tenantForm is what CBCAST_TENANT may be.
-var tenantForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,63}$`)
+// tenantForm is what CBCAST_TENANT may be. It is made when first asked for: no other
+// command waits for it at its start.
+var tenantForm = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,63}$`)
+})
 
 func (a *app) holdAdd() *cobra.Command {
 	var tenant, id, why, by string
@@ -129,7 +133,7 @@ func (a *app) holdAdd() *cobra.Command {
 			} else if tenant == "" {
 				return &exitError{exitUsage, errors.New("name a run, or a tenant with --tenant")}
 			}
-			if tenant != "" && !tenantForm.MatchString(tenant) {
+			if tenant != "" && !tenantForm().MatchString(tenant) {
 				return &exitError{exitUsage, fmt.Errorf("--tenant %s: a tenant is 1 to 64 of letters, digits, '.', '_', '/', '-', beginning with a letter or digit", printable(tenant))}
 			}
 			if id == "" {

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cbcast/cbcast/ingest"
@@ -19,7 +20,9 @@ import (
 // versionTime bounds a program's answer to --version.
 const versionTime = 10 * time.Second
 
-var versionForm = regexp.MustCompile(`\d+\.\d+\.\d+[0-9A-Za-z.+-]*`)
+var versionForm = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\d+\.\d+\.\d+[0-9A-Za-z.+-]*`)
+})
 
 // command says what an agent with these arguments can do.
 func (d *doctor) command(ctx context.Context, argv []string) {
@@ -76,7 +79,7 @@ func (d *doctor) version(ctx context.Context, path string, name dialect.Name) {
 		d.fail("agent", "run it by hand", "%v", err)
 		return
 	}
-	v := versionForm.FindString(said)
+	v := versionForm().FindString(said)
 	d.agent.Version = v
 	tested := dialect.Tested(name)
 	switch {

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,14 +11,15 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// descs are the descriptions of the catalog for the client library.
-var descs = func() map[*def]*prometheus.Desc {
+// descs are the descriptions of the catalog for the client library, made when first asked
+// for.
+var descs = sync.OnceValue(func() map[*def]*prometheus.Desc {
 	m := map[*def]*prometheus.Desc{}
 	for _, d := range catalog {
 		m[d] = prometheus.NewDesc(prefix+d.name, d.help, d.labels, nil)
 	}
 	return m
-}()
+})
 
 // A sample is one series as Prometheus takes it.
 type sample struct {
@@ -35,7 +37,7 @@ func (s sample) Write(m *dto.Metric) error {
 // Describe is for [prometheus.Collector].
 func (c *tally) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range catalog {
-		ch <- descs[d]
+		ch <- descs()[d]
 	}
 }
 
@@ -68,7 +70,7 @@ func (s *series) sample(d *def) sample {
 	default:
 		m.Counter = &dto.Counter{Value: proto.Float64(d.value(s.n)), CreatedTimestamp: timestamppb.New(s.created)}
 	}
-	return sample{descs[d], m}
+	return sample{descs()[d], m}
 }
 
 // value is so many units in the metric's own.
@@ -89,7 +91,7 @@ func (c *tally) gauges() (list []sample) {
 		for i, name := range d.labels {
 			m.Label = append(m.Label, &dto.LabelPair{Name: proto.String(name), Value: proto.String(labels[i])})
 		}
-		list = append(list, sample{descs[d], m})
+		list = append(list, sample{descs()[d], m})
 	}
 	now := c.now()
 	active := map[string]map[string]int{}

@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"strings"
+	"sync"
 
 	"github.com/cbcast/cbcast/internal/event"
 )
@@ -100,8 +101,18 @@ func IsAskMethod(method string) bool {
 }
 
 // codexTypes holds the ce-type of each known method: requests of both sides are
-// "request.<method>".
-var codexTypes = map[string]string{}
+// "request.<method>". It is made when first asked for.
+var codexTypes = sync.OnceValue(func() map[string]string {
+	name := func(m string) string { return strings.ReplaceAll(m, "/", ".") }
+	types := make(map[string]string, 256)
+	for m := range strings.FieldsSeq(codexNotes) {
+		types[m] = codexPrefix + name(m)
+	}
+	for m := range strings.FieldsSeq(codexAsked + codexHost) {
+		types[m] = codexPrefix + "request." + name(m)
+	}
+	return types
+})
 
 const (
 	codexPrefix  = event.TypePrefix + string(Codex) + "."
@@ -110,22 +121,9 @@ const (
 	codexRequest = codexPrefix + "request.other"
 )
 
-func init() {
-	name := func(m string) string { return strings.ReplaceAll(m, "/", ".") }
-	for m := range strings.FieldsSeq(codexNotes) {
-		codexTypes[m] = codexPrefix + name(m)
-	}
-	for m := range strings.FieldsSeq(codexAsked + codexHost) {
-		codexTypes[m] = codexPrefix + "request." + name(m)
-	}
-	for m := range codexTypes {
-		words[m] = m
-	}
-}
-
 // codexTypeOf is the ce-type of a frame of Codex.
 func codexTypeOf(m *RPC) string {
-	typ := codexTypes[m.Method]
+	typ := codexTypes()[m.Method]
 	switch {
 	case m.Kind == RPCResponse && m.Error != nil:
 		return codexError
@@ -142,7 +140,7 @@ func codexTypeOf(m *RPC) string {
 // codexTypeList lists every ce-type of Codex.
 func codexTypeList() []string {
 	list := []string{rawTypes[Codex].out, rawTypes[Codex].err, rawTypes[Codex].other, codexResult, codexError, codexRequest}
-	for _, typ := range codexTypes {
+	for _, typ := range codexTypes() {
 		list = append(list, typ)
 	}
 	return list

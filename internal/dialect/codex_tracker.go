@@ -80,7 +80,7 @@ func isCodex(f *Frame) bool {
 	if m.Kind == RPCResponse {
 		return m.Result.Get("codexHome").IsString() && m.Result.Get("userAgent").IsString()
 	}
-	return codexTypes[m.Method] != "" && (f.has(keyEmitted) || IsAskMethod(m.Method))
+	return codexTypes()[m.Method] != "" && (f.has(keyEmitted) || IsAskMethod(m.Method))
 }
 
 // classifyCodex is [Tracker.Classify] for a frame of Codex.

@@ -273,7 +273,7 @@ func (f *Frame) name() {
 }
 
 func intern(v Value) string {
-	if s, ok := words[string(v.inner())]; ok {
+	if s, ok := words()[string(v.inner())]; ok {
 		return s
 	}
 	return v.Text()

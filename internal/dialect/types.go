@@ -93,17 +93,22 @@ var known = [...]struct{ name, subs string }{
 	{"update_environment_variables", ""},
 }
 
-// words interns the known types and subtypes.
-var words = func() map[string]string {
-	m := make(map[string]string, 128)
+// words interns the known types and subtypes, and the methods of Codex. Like names it is
+// made when first asked for.
+var words = sync.OnceValue(func() map[string]string {
+	codex := codexTypes()
+	m := make(map[string]string, 128+len(codex))
 	for _, k := range known {
 		m[k.name] = k.name
 		for s := range strings.FieldsSeq(k.subs) {
 			m[s] = s
 		}
 	}
+	for s := range codex {
+		m[s] = s
+	}
 	return m
-}()
+})
 
 type typeNames struct {
 	plain, other string
