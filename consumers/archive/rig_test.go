@@ -19,6 +19,7 @@ import (
 	"github.com/cbcast/cbcast/internal/event"
 	"github.com/cbcast/cbcast/internal/natsd"
 	"github.com/cbcast/cbcast/internal/segment"
+	"github.com/cbcast/cbcast/test/testbus"
 )
 
 // A machine east of UTC, where the day of a message is another for eight hours. It is set
@@ -55,12 +56,7 @@ type run struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	s, err := natsd.Start(natsd.Options{Dir: filepath.Join(t.TempDir(), "js"), DontListen: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Shutdown(context.Background()) })
-	r := &rig{t: t, server: s, dir: filepath.Join(t.TempDir(), "state"), sent: map[string]*run{}}
+	r := &rig{t: t, server: testbus.Serve(t, natsd.Options{DontListen: true}), dir: filepath.Join(t.TempDir(), "state"), sent: map[string]*run{}}
 	r.cfg = Config{
 		Dest: filepath.Join(t.TempDir(), "archive"), SealBytes: 64 << 20, SealAge: minSealAge, HeadsBehind: 100,
 		OpenSegments: 64, Memory: 8 << 20, Window: 20_000,
@@ -71,15 +67,7 @@ func newRig(t *testing.T) *rig {
 
 func (r *rig) connect() *bus.Bus {
 	r.t.Helper()
-	b, err := bus.Connect(r.t.Context(), bus.Config{InProcess: r.server}, testLog(r.t))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(b.Close)
-	if _, err := b.Ensure(r.t.Context(), bus.Topology{MaxBytes: 512 << 20}); err != nil {
-		r.t.Fatal(err)
-	}
-	return b
+	return testbus.Connect(r.t, bus.Config{InProcess: r.server}, testbus.Streams)
 }
 
 func testLog(tb testing.TB) *slog.Logger {

@@ -4,12 +4,13 @@ import (
 	"testing"
 
 	"github.com/cbcast/cbcast/internal/consume"
+	"github.com/cbcast/cbcast/test/testbus"
 )
 
 // Everything is handled in order, by a process and by the one after it; an entry that
 // fails holds its run up and no other, and is a dead letter in the end.
 func TestConsume(t *testing.T) {
-	_, b := serve(t)
+	_, b := testbus.Start(t, testbus.Streams)
 	publish(t, b, "r1", 100)
 	publish(t, b, "r2", 5)
 	dir, h := t.TempDir(), newRecorder()

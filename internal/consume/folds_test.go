@@ -20,6 +20,7 @@ import (
 	"github.com/cbcast/cbcast/internal/run"
 	"github.com/cbcast/cbcast/internal/subject"
 	"github.com/cbcast/cbcast/test/capture"
+	"github.com/cbcast/cbcast/test/testbus"
 )
 
 // A list is a Source of events that exist.
@@ -115,7 +116,7 @@ func (c *comparer) wait(n int) {
 // A state that was let go and is folded again from the bus is the one that was held, at
 // any event of any recording, with facts of relays between them.
 func TestFoldsAgain(t *testing.T) {
-	_, b := serve(t)
+	_, b := testbus.Start(t, testbus.Streams)
 	c := &comparer{
 		t: t, grown: make(chan struct{}), rnd: rand.New(rand.NewPCG(1, 2)),
 		held: &consume.Folds{Bus: b, Controls: true}, loose: &consume.Folds{Bus: b, Controls: true, Runs: 3},
@@ -188,7 +189,7 @@ func call(tb testing.TB, s *natsd.Server, api, body string) {
 
 // Where retention has taken the beginning of a run, its state is that of the rest.
 func TestFoldsWithoutBeginning(t *testing.T) {
-	s, b := serve(t)
+	s, b := testbus.Start(t, testbus.Streams)
 	publish(t, b, "r1", 10)
 	call(t, s, "STREAM.PURGE.EV_0", `{"seq":5}`)
 	f := &consume.Folds{Bus: b}
@@ -209,7 +210,7 @@ func TestFoldsWithoutBeginning(t *testing.T) {
 
 // What is held is bounded in number and by guess in bytes.
 func TestFoldsAreBounded(t *testing.T) {
-	_, b := serve(t)
+	_, b := testbus.Start(t, testbus.Streams)
 	f := &consume.Folds{Bus: b, Runs: 10, Bytes: 100 << 10}
 	for i := range 50 {
 		e := &consume.Entry{Event: ev(fmt.Sprint("r", i), 1)}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -17,37 +16,12 @@ import (
 	"github.com/cbcast/cbcast/internal/bus"
 	"github.com/cbcast/cbcast/internal/consume"
 	"github.com/cbcast/cbcast/internal/event"
-	"github.com/cbcast/cbcast/internal/natsd"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // long is a safety net: nothing here takes that long.
 const long = 2 * time.Minute
-
-// serve starts a server with empty streams and connects to it.
-func serve(tb testing.TB) (*natsd.Server, *bus.Bus) {
-	tb.Helper()
-	s, err := natsd.Start(natsd.Options{Dir: filepath.Join(tb.TempDir(), "js"), DontListen: true})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = s.Shutdown(context.Background()) })
-	return s, connect(tb, s)
-}
-
-func connect(tb testing.TB, s *natsd.Server) *bus.Bus {
-	tb.Helper()
-	b, err := bus.Connect(tb.Context(), bus.Config{InProcess: s}, testLog(tb))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(b.Close)
-	if _, err := b.Ensure(tb.Context(), bus.Topology{MaxBytes: 512 << 20}); err != nil {
-		tb.Fatal(err)
-	}
-	return b
-}
 
 // testLog prints when the tests run with CONSUME_TEST_LOG set.
 func testLog(tb testing.TB) *slog.Logger {

@@ -26,6 +26,7 @@ import (
 	"github.com/cbcast/cbcast/internal/bus"
 	"github.com/cbcast/cbcast/internal/natsd"
 	"github.com/cbcast/cbcast/test/program"
+	"github.com/cbcast/cbcast/test/testbus"
 )
 
 // A world is a server and what stands around it.
@@ -49,13 +50,7 @@ func newWorld(t *testing.T) *world {
 	w.server = s
 	t.Cleanup(func() { _ = w.server.Shutdown(context.Background()) })
 	w.url = s.ClientURL()
-	if w.bus, err = bus.Connect(t.Context(), bus.Config{URL: w.url}, nil); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(w.bus.Close)
-	if _, err := w.bus.Ensure(t.Context(), bus.Topology{MaxBytes: 2 << 30}); err != nil {
-		t.Fatal(err)
-	}
+	w.bus = testbus.Connect(t, bus.Config{URL: w.url}, bus.Topology{MaxBytes: 2 << 30})
 	nc, err := nats.Connect(w.url)
 	if err != nil {
 		t.Fatal(err)
