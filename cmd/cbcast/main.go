@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -74,7 +75,7 @@ func runMain(ctx context.Context, args, environ []string, s stdio) (int, signalN
 	if name, ok := argv0Name(args[0]); ok {
 		err = a.argv0(ctx, name, args)
 	} else {
-		root := newRoot(a)
+		root := newRoot(a, onlyCommand(args[1:]))
 		root.SetArgs(args[1:])
 		root.SetIn(s.in)
 		root.SetOut(s.out)
@@ -101,7 +102,53 @@ func (a *app) exit(err error) int {
 	}
 }
 
-func newRoot(a *app) *cobra.Command {
+// A subcommand is one of the program's.
+type subcommand struct {
+	name string
+	make func(*app) *cobra.Command
+}
+
+// subcommands are all that there are. Making them all costs a tenth of a start.
+var subcommands = []subcommand{
+	{"run", newRun},
+	{"tap", newTap},
+	{"import", newImport},
+	{"up", newUp},
+	{"demo", newDemo},
+	{"demo-agent", newPlay},
+	{"ls", newLs},
+	{"tail", newTail},
+	{"interrupt", newInterrupt},
+	{"asks", newAsks},
+	{"allow", newAllow},
+	{"deny", newDeny},
+	{"answer", newAnswer},
+	{"send", newSend},
+	{"command", newCommand},
+	{"flush", newFlush},
+	{"token", newToken},
+	{"login", newLogin},
+	{"provision", newProvision},
+	{"health", newHealth},
+	{"version", newVersion},
+	{"doctor", newDoctor},
+	{"auth", newAuth},
+	{"archive", func(a *app) *cobra.Command { return withExits(newArchive(a)) }},
+	{"notify", func(a *app) *cobra.Command { return withExits(newNotify(a)) }},
+	{"metrics", func(a *app) *cobra.Command { return withExits(newMetrics(a)) }},
+	{"trace", func(a *app) *cobra.Command { return withExits(newTrace(a)) }},
+}
+
+// onlyCommand is the command that args ask for, "" where they ask for none or for several.
+func onlyCommand(args []string) string {
+	if len(args) > 0 && slices.ContainsFunc(subcommands, func(c subcommand) bool { return c.name == args[0] }) {
+		return args[0]
+	}
+	return ""
+}
+
+// newRoot makes the program's commands, or only one of them.
+func newRoot(a *app, only string) *cobra.Command {
 	root := &cobra.Command{
 		Use:     "cbcast",
 		Version: version(),
@@ -139,8 +186,11 @@ needs one starts a NATS server and a relay on the loopback interface.
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return &exitError{exitUsage, fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
 	})
-	root.AddCommand(newRun(a), newTap(a), newImport(a), newUp(a), newDemo(a), newPlay(a), newLs(a), newTail(a),
-		newInterrupt(a), newAsks(a), newAllow(a), newDeny(a), newAnswer(a), newSend(a), newCommand(a), newFlush(a), newToken(a), newLogin(a), newProvision(a), newHealth(a), newVersion(a), newDoctor(a), newAuth(a), withExits(newArchive(a)), withExits(newNotify(a)), withExits(newMetrics(a)), withExits(newTrace(a)))
+	for _, c := range subcommands {
+		if only == "" || c.name == only {
+			root.AddCommand(c.make(a))
+		}
+	}
 	for _, c := range root.Commands() {
 		if check := c.Args; check != nil {
 			c.Args = func(c *cobra.Command, args []string) error {
