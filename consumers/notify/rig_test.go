@@ -21,9 +21,9 @@ import (
 	"github.com/cbcast/cbcast/consumers/notify"
 	"github.com/cbcast/cbcast/internal/bus"
 	"github.com/cbcast/cbcast/internal/event"
-	"github.com/cbcast/cbcast/internal/natsd"
 	"github.com/cbcast/cbcast/internal/subject"
 	"github.com/cbcast/cbcast/test/capture"
+	"github.com/cbcast/cbcast/test/testbus"
 )
 
 func TestMain(m *testing.M) {
@@ -40,39 +40,9 @@ const long = 2 * time.Minute
 // serve starts a server with empty streams and connects to it.
 func serve(tb testing.TB) *bus.Bus {
 	tb.Helper()
-	s, err := natsd.Start(natsd.Options{Dir: filepath.Join(tb.TempDir(), "js"), DontListen: true})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = s.Shutdown(context.Background()) })
-	b, err := bus.Connect(tb.Context(), bus.Config{InProcess: s}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(b.Close)
-	if _, err := b.Ensure(tb.Context(), bus.Topology{MaxBytes: 512 << 20}); err != nil {
-		tb.Fatal(err)
-	}
+	_, b := testbus.Start(tb, testbus.Streams)
 	return b
 }
-
-// feed is a Source of events that are there.
-type feed []*event.Event
-
-func (f feed) Event(n uint64) (*event.Event, bool, error) {
-	if n > uint64(len(f)) {
-		return nil, false, nil
-	}
-	return f[n-1], true, nil
-}
-
-func (f feed) Wait(_ context.Context, n uint64) error {
-	if n > uint64(len(f)) {
-		return bus.ErrDone
-	}
-	return nil
-}
-func (f feed) Acked(uint64) {}
 
 const tenant = "acme"
 
@@ -80,12 +50,7 @@ const tenant = "acme"
 // already stay.
 func publish(tb testing.TB, b *bus.Bus, run string, events []*event.Event) {
 	tb.Helper()
-	p := &bus.Publisher{Bus: b, Ref: bus.Ref{Tenant: tenant, Run: run}, Source: feed(events)}
-	ctx, cancel := context.WithTimeout(tb.Context(), long)
-	defer cancel()
-	if err := p.Run(ctx); err != nil {
-		tb.Fatal(err)
-	}
+	testbus.Publish(tb, b, 0, events)
 }
 
 const (
