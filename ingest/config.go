@@ -93,11 +93,14 @@ func (c *Config) Validate() error {
 	if c.SpoolRunMax < minSpool {
 		return fmt.Errorf("CBCAST_SPOOL_RUN_MAX %d: use %d or more", c.SpoolRunMax, minSpool)
 	}
-	for name, d := range map[string]time.Duration{
-		"CBCAST_EXIT_FLUSH": c.ExitFlush, "CBCAST_KILL_AFTER_RESULT": c.KillAfterResult, "CBCAST_STALL_AFTER": c.StallAfter,
+	for _, v := range []struct {
+		name string
+		d    time.Duration
+	}{
+		{"CBCAST_EXIT_FLUSH", c.ExitFlush}, {"CBCAST_KILL_AFTER_RESULT", c.KillAfterResult}, {"CBCAST_STALL_AFTER", c.StallAfter},
 	} {
-		if d < 0 {
-			return fmt.Errorf("%s %s: use 0 or more", name, d)
+		if v.d < 0 {
+			return fmt.Errorf("%s %s: use 0 or more", v.name, v.d)
 		}
 	}
 	if len(c.Escalate) != 0 && (len(c.Escalate) != 3 || slices.Min(c.Escalate) < minRung) {
