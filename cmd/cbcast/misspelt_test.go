@@ -11,7 +11,7 @@ func TestMeant(t *testing.T) {
 		"CBCAST_RELAY_TOKEN_FILE":   "CBCAST_RELAY_TOKENS_FILE",
 		"CBCAST_S3_ENDPOINT":        "CBCAST_ARCHIVE_S3_ENDPOINT",
 		"CBCAST_ARCHIVE_SIGNINGKEY": "CBCAST_ARCHIVE_SIGNING_KEY",
-		"CBCAST_UP_WTIH":            "CBCAST_UP_WITH",
+		"CBCAST_UP_WIT":             "CBCAST_UP_WITH",
 		// Names of scripts and recipes, and what could be several.
 		"CBCAST_VERSION":        "",
 		"CBCAST_KILL":           "",
