@@ -35,7 +35,8 @@ is put into that file, and only the token is printed. A relay that runs reads th
 again by itself, within seconds.
 
 Scopes: read (see runs), command (interrupt, messages …), answer (decide asks), delegate
-(act for people of a chat, by name), admin (everything). Each of the others includes read.`,
+(act for people of a chat, by name), admin (everything); each of these includes read.
+metrics is for Prometheus: it opens /metrics and shows no run.`,
 		Example: `  cbcast token ci-dashboard --scope read --tenant acme --expires 2160h
   cbcast token alice --scope command,answer --add /etc/cbcast/tokens.json`,
 		Args: cobra.ExactArgs(1),
