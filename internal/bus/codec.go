@@ -141,23 +141,13 @@ func eventSubject(p int, e *event.Event) string {
 	return subject.Event{Partition: p, Tenant: e.Tenant, Run: e.Run, Session: e.Session, Task: e.Task, Kind: string(e.Kind)}.String()
 }
 
-// decode reads a message of any of our streams. It takes binary mode in the
-// spelling of the binding and in that of the CloudEvents Go SDK (other letter
-// case, values not encoded, content-type instead of ce-datacontenttype), and
-// structured mode. Tenant and run are those of the subject, which is what a
-// publisher's permissions are about; so is the kind. The event keeps data.
-func decode(subj string, h nats.Header, data []byte) (*event.Event, error) {
-	var d decoder
-	return d.decode(subj, h, data)
-}
-
-// decodeStored is decode of what a stream has.
+// decodeStored is [decoder.decode] of what a stream has.
 func decodeStored(s *stored) (*event.Event, error) {
 	var d decoder
 	return d.stored(s)
 }
 
-// stored is decode of what a stream has; what is no event of ours is [ErrForeign]. So is
+// stored is [decoder.decode] of what a stream has; what is no event of ours is [ErrForeign]. So is
 // a copy that the server was made to write, whatever it says: a client may name any
 // subject as the place for an answer, also one that it may not publish to.
 func (d *decoder) stored(s *stored) (*event.Event, error) {
@@ -178,6 +168,11 @@ type decoder struct {
 	at   subject.Event
 }
 
+// decode reads a message of any of our streams. It takes binary mode in the
+// spelling of the binding and in that of the CloudEvents Go SDK (other letter
+// case, values not encoded, content-type instead of ce-datacontenttype), and
+// structured mode. Tenant and run are those of the subject, which is what a
+// publisher's permissions are about; so is the kind. The event keeps data.
 func (d *decoder) decode(subj string, h nats.Header, data []byte) (*event.Event, error) {
 	e := &event.Event{Data: data}
 	contentType, err := decodeHeaders(e, h)

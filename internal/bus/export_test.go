@@ -12,7 +12,8 @@ import (
 func Encode(p int, e *event.Event) *nats.Msg { return encode(e, eventSubject(p, e)) }
 
 func Decode(subj string, h nats.Header, data []byte) (*event.Event, error) {
-	return decode(subj, h, data)
+	var d decoder
+	return d.decode(subj, h, data)
 }
 
 // Conn is the connection underneath, for tests that look at the wire.
