@@ -195,11 +195,14 @@ func me() string {
 	return name
 }
 
+// notSealed is why a run may be missing.
+const notSealed = "what came in the last CBCAST_ARCHIVE_SEAL_AGE may not be sealed yet"
+
 // foundRun is a run of the archive, by its whole id.
 func (a *app) foundRun(ctx context.Context, p archive.Place, tenant, run string) (*segment.RunInfo, error) {
 	info, err := p.Reader().Run(ctx, tenant, run)
 	if errors.Is(err, segment.ErrNotFound) {
-		return nil, fmt.Errorf("run %s is not in the archive %s; cbcast archive ls lists those that are", printable(run), a.cfg.Archive.Dest)
+		return nil, fmt.Errorf("run %s is not in the archive %s: cbcast archive ls lists those that are; %s", printable(run), a.cfg.Archive.Dest, notSealed)
 	}
 	return info, err
 }

@@ -74,7 +74,7 @@ func (a *app) archiveLs(ctx context.Context, f archive.Filter, asJSON bool) erro
 		return nil
 	})
 	if err == nil && n == 0 {
-		fmt.Fprintln(a.io.err, "cbcast: no such runs in", a.cfg.Archive.Dest)
+		fmt.Fprintf(a.io.err, "cbcast: no such runs in %s; %s\n", a.cfg.Archive.Dest, notSealed)
 	}
 	return errors.Join(err, tw.Flush())
 }

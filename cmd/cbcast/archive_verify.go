@@ -150,6 +150,9 @@ func (a *app) printReport(r *segment.Report, copies int) {
 	if copies == 0 {
 		word += ", up to where it ends now"
 	}
+	if r.Tenants == 0 {
+		word = "the archive is empty: nothing is sealed in it yet"
+	}
 	if !r.OK() {
 		word = fmt.Sprintf("the archive is NOT as it was: %s", counted(r.Bad, "finding"))
 	}
