@@ -4,20 +4,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"time"
 )
 
 // A manyOut writes the stream of many runs to its client.
 type manyOut struct {
 	*pen
-
-	buf  []byte    // written by the next flush
-	beat time.Time // of the next heartbeat
-	err  error     // of a write; there is no other after it
+	err error // of a write; there is no other after it
 }
-
-// manyIdle is the buffer that a silent client may keep.
-const manyIdle = 4 << 10
 
 // newManyOut sends the headers at once.
 func newManyOut(w http.ResponseWriter, r *Relay) (*manyOut, *apiErr) {
@@ -33,13 +26,9 @@ func newManyOut(w http.ResponseWriter, r *Relay) (*manyOut, *apiErr) {
 
 // flush writes what is held.
 func (o *manyOut) flush() error {
-	if len(o.buf) > 0 && o.err == nil {
-		o.err = o.write(o.buf)
-		o.beat = time.Now().Add(o.r.cfg.Heartbeat)
+	if o.err == nil {
+		o.err = o.pen.flush()
 	}
 	o.buf = o.buf[:0]
-	if cap(o.buf) > manyIdle {
-		o.buf = nil
-	}
 	return o.err
 }

@@ -7,10 +7,13 @@ import (
 )
 
 // A pen writes a stream to its client, a part at a time and each under a new
-// deadline: a long frame may take a slow client a while, a stalled one may not.
+// deadline: a long frame may take a slow client a while, a stalled one may not. What is
+// cut, busy and kick is for any goroutine; the rest is the client's.
 type pen struct {
 	r    *Relay
 	out  outlet
+	buf  []byte       // written by the next flush
+	beat time.Time    // of the next heartbeat
 	cut  atomic.Bool  // no write may follow
 	busy atomic.Int64 // when the write that is under way began, Unix nanoseconds; 0 without one
 }
@@ -32,7 +35,24 @@ func (p *pen) write(b []byte) error {
 		}
 		p.r.met.sent(len(part))
 	}
+	p.beat = time.Now().Add(p.r.cfg.Heartbeat)
 	return nil
+}
+
+// idleBuffer is what a silent client may keep: there are thousands of them.
+const idleBuffer = 4 << 10
+
+// flush writes what is held, through to the connection.
+func (p *pen) flush() error {
+	if len(p.buf) == 0 {
+		return nil
+	}
+	err := p.write(p.buf)
+	p.buf = p.buf[:0]
+	if cap(p.buf) > idleBuffer {
+		p.buf = nil
+	}
+	return err
 }
 
 // kick cuts the client. It does not block.

@@ -33,14 +33,11 @@ type subscription struct {
 	pos     uint64 // seq that everything up to has been sent or filtered out
 	head    uint64 // of the run, when the client came
 	final   bool   // only the archive has the run: nothing comes behind head
-	pen     *pen
 	closing <-chan struct{}
 	sub     *sub
 	parking *parking // nil where the client keeps its goroutine
-
-	buf  []byte
-	told *frame    // the lost that the client knows of
-	beat time.Time // of the next heartbeat
+	told    *frame   // the lost that the client knows of
+	*pen
 }
 
 // streamRun serves the run's events as server-sent events, from the cursor on
@@ -371,29 +368,5 @@ func (s *subscription) put(f *frame) error {
 	return nil
 }
 
-// flush writes what is held, through to the connection.
-func (s *subscription) flush() error {
-	if len(s.buf) == 0 {
-		return nil
-	}
-	err := s.write(s.buf)
-	s.buf = s.buf[:0]
-	if cap(s.buf) > idleBuffer {
-		s.buf = nil
-	}
-	return err
-}
-
 // comment is a heartbeat.
 var comment = []byte(":\n\n")
-
-// idleBuffer is what a silent client may keep: there are thousands of them.
-const idleBuffer = 4 << 10
-
-func (s *subscription) write(b []byte) error {
-	err := s.pen.write(b)
-	if err == nil {
-		s.beat = time.Now().Add(s.r.cfg.Heartbeat)
-	}
-	return err
-}

@@ -28,14 +28,12 @@ type watcher struct {
 	line    *line
 	place   *rider
 	pos     uint64 // everything up to it has been sent
-	pen     *pen
 	closing <-chan struct{}
 
-	buf    []byte
+	*pen
 	told   *event.Event // the lost that the client knows of
 	met    bool         // it has been asked whether it knows
 	mapped time.Time    // when its last replay ended
-	beat   time.Time    // of the next heartbeat
 
 	extras uint64 // envelopes sent without an SSE id
 }

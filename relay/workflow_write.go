@@ -44,24 +44,3 @@ func (s *watcher) wait(ctx, bg context.Context, d time.Duration, turn <-chan str
 	}
 	return true, false, nil
 }
-
-// flush writes what is held, through to the connection.
-func (s *watcher) flush() error {
-	if len(s.buf) == 0 {
-		return nil
-	}
-	err := s.write(s.buf)
-	s.buf = s.buf[:0]
-	if cap(s.buf) > idleBuffer {
-		s.buf = nil
-	}
-	return err
-}
-
-func (s *watcher) write(b []byte) error {
-	err := s.pen.write(b)
-	if err == nil {
-		s.beat = time.Now().Add(s.r.cfg.Heartbeat)
-	}
-	return err
-}
