@@ -332,6 +332,7 @@ func TestArchiveErased(t *testing.T) {
 	}
 	r.purge(0, 1000)
 	r.dropRun("run-3")
+	s = r.with(relay.Config{}, v.reader()) // one that never had the entry
 	for _, path := range []string{"/v1/runs/run-3", "/v1/runs/run-3/events", "/v1/runs/run-3/stream"} {
 		if got := s.get(path, nil); got.status != 404 {
 			t.Errorf("%s: %d", path, got.status)
