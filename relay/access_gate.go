@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/cbcast/cbcast/internal/durable"
 )
 
 // reloadEvery is how often files that say who may do what are looked at: a token
@@ -159,7 +161,7 @@ func (g *gate) readTokens() error {
 	name := g.r.cfg.TokensFile
 	all := g.env
 	if name != "" {
-		data, err := readFile(name, maxTokensFile)
+		data, err := durable.ReadRegular(name, maxTokensFile)
 		if err != nil {
 			return err
 		}

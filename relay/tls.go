@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/cbcast/cbcast/internal/durable"
 )
 
 // A certificate is the relay's own, read again when its files change.
@@ -33,20 +35,17 @@ func newCertificate(certFile, keyFile string) (*certificate, error) {
 	return c, err
 }
 
-// maxPEM bounds each file of the pair.
-const maxPEM = 1 << 20
-
 // read puts the pair in the files in force, if it is one and another than before.
 // While only one of the files is replaced they are no pair, and the old one stays.
 func (c *certificate) read() (changed bool, err error) {
 	if c == nil {
 		return false, nil
 	}
-	cert, err := readFile(c.certFile, maxPEM)
+	cert, err := durable.ReadRegular(c.certFile, durable.MaxPEM)
 	if err != nil {
 		return false, fmt.Errorf("CBCAST_RELAY_TLS_CERT: %w", err)
 	}
-	key, err := readFile(c.keyFile, maxPEM)
+	key, err := durable.ReadRegular(c.keyFile, durable.MaxPEM)
 	if err != nil {
 		return false, fmt.Errorf("CBCAST_RELAY_TLS_KEY: %w", err)
 	}

@@ -30,7 +30,7 @@ var mayImport = map[string][]string{
 	"internal/consume":  {"internal/event", "internal/subject", "internal/dialect", "internal/run", "internal/bus", "internal/durable"},
 	"internal/health":   {},
 
-	"internal/segment/s3": {"internal/segment"},
+	"internal/segment/s3": {"internal/segment", "internal/durable"},
 
 	"ingest/frame":  {},
 	"ingest/child":  {"ingest/frame"},

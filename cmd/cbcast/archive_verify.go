@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cbcast/cbcast/consumers/archive"
+	"github.com/cbcast/cbcast/internal/durable"
 	"github.com/cbcast/cbcast/internal/segment"
 )
 
@@ -105,7 +106,7 @@ func reportJSON(w io.Writer, r *segment.Report) error {
 }
 
 func publicKey(file string) (ed25519.PublicKey, error) {
-	b, err := os.ReadFile(file)
+	b, err := durable.ReadRegular(file, durable.MaxPEM)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, &exitError{exitUsage, fmt.Errorf("no public key: %w; name it with --public-key", err)}
 	}

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"slices"
 
 	"github.com/cbcast/cbcast/internal/bus"
+	"github.com/cbcast/cbcast/internal/durable"
 	"github.com/cbcast/cbcast/internal/natsd"
 	"github.com/cbcast/cbcast/relay"
 )
@@ -116,7 +116,7 @@ func (a *app) relaySecret() ([]byte, error) {
 		if len(secret) > 0 {
 			return nil, errors.New("CBCAST_RELAY_SECRET and CBCAST_RELAY_SECRET_FILE: only one of them may be set")
 		}
-		b, err := os.ReadFile(file)
+		b, err := durable.ReadRegular(file, durable.MaxPEM)
 		if err != nil {
 			return nil, fmt.Errorf("CBCAST_RELAY_SECRET_FILE: %w", err)
 		}

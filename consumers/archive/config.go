@@ -12,10 +12,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
+	"github.com/cbcast/cbcast/internal/durable"
 	"github.com/cbcast/cbcast/internal/segment"
 	"github.com/cbcast/cbcast/internal/segment/s3"
 )
@@ -106,7 +106,7 @@ func secret(name, value, file string) (string, error) {
 	if file == "" {
 		return value, nil
 	}
-	b, err := os.ReadFile(file)
+	b, err := durable.ReadRegular(file, durable.MaxPEM)
 	if err != nil {
 		return "", fmt.Errorf("CBCAST_ARCHIVE_%s_FILE: %w", name, err)
 	}

@@ -44,7 +44,7 @@ func (c *Config) signingKey(dir string) (ed25519.PrivateKey, error) {
 	text := []byte(c.SigningKey)
 	if len(text) == 0 {
 		var err error
-		if text, err = os.ReadFile(c.SigningFile(dir)); err != nil {
+		if text, err = durable.ReadRegular(c.SigningFile(dir), durable.MaxPEM); err != nil {
 			return nil, fmt.Errorf("signing key: %w", err)
 		}
 	}

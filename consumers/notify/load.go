@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/cbcast/cbcast/consumers/notify/sink"
+	"github.com/cbcast/cbcast/internal/durable"
 	"github.com/cbcast/cbcast/internal/run"
 )
 
@@ -31,7 +32,7 @@ func LoadFile(path string) (*Rules, error) {
 // readFile returns also of a file that is wrong what can be used of it, for more to be
 // said about that. Such rules are not for use.
 func readFile(path string) (*Rules, []error) {
-	data, err := readRegular(path, maxRulesFile)
+	data, err := durable.ReadRegular(path, maxRulesFile)
 	if err != nil {
 		return nil, []error{fmt.Errorf("read rules: %w", err)}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cbcast/cbcast/consumers/notify/sink"
+	"github.com/cbcast/cbcast/internal/durable"
 )
 
 // settings are what the types of destinations need, as the rules file says it.
@@ -125,7 +126,7 @@ func authorities(path string) (*x509.CertPool, error) {
 	bad := func(err error) error {
 		return &sink.SettingError{Key: "ca", Err: fmt.Errorf("read its authorities: %w", err)}
 	}
-	pem, err := readRegular(path, maxAuthorities)
+	pem, err := durable.ReadRegular(path, maxAuthorities)
 	if err != nil {
 		return nil, bad(err)
 	}

@@ -112,7 +112,7 @@ func (n *Notifier) answerAll() {
 	for _, name := range names {
 		var a Answer
 		var r Request
-		b, err := readRegular(name, maxRequest)
+		b, err := durable.ReadRegular(name, maxRequest)
 		if err == nil {
 			err = json.Unmarshal(b, &r)
 		}

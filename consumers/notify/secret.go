@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/cbcast/cbcast/consumers/notify/sink"
+	"github.com/cbcast/cbcast/internal/durable"
 )
 
 // A Lookup finds a variable of the environment.
@@ -63,7 +64,7 @@ func resolve(s string, env Lookup) (string, error) {
 
 // ReadSecret reads a file that holds a secret, without its last line break.
 func ReadSecret(path string) (string, error) {
-	b, err := readRegular(path, maxSecretFile)
+	b, err := durable.ReadRegular(path, maxSecretFile)
 	if err != nil {
 		return "", err
 	}

@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/cbcast/cbcast/internal/durable"
 )
 
 // FromEnv reads the standard variables of OpenTelemetry for traces from env: endpoint,
@@ -117,7 +118,7 @@ func tlsOf(vars otlpVars) (*tls.Config, error) {
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if ca != "" {
-		pem, err := os.ReadFile(ca)
+		pem, err := durable.ReadRegular(ca, durable.MaxPEM)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", vars.name("CERTIFICATE"), err)
 		}
@@ -127,7 +128,7 @@ func tlsOf(vars otlpVars) (*tls.Config, error) {
 		}
 	}
 	if cert != "" || key != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
+		pair, err := keyPair(cert, key)
 		if err != nil {
 			return nil, fmt.Errorf("%s and %s: %w", vars.name("CLIENT_CERTIFICATE"), vars.name("CLIENT_KEY"), err)
 		}
@@ -180,4 +181,16 @@ func sampler(name, arg string) (func(Context) bool, error) {
 		return parent(chosen), nil
 	}
 	return nil, errors.New("OTEL_TRACES_SAMPLER is no sampler that is known here")
+}
+
+func keyPair(cert, key string) (tls.Certificate, error) {
+	c, err := durable.ReadRegular(cert, durable.MaxPEM)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	k, err := durable.ReadRegular(key, durable.MaxPEM)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.X509KeyPair(c, k)
 }

@@ -4,12 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/minio/minio-go/v7/pkg/credentials"
+
+	"github.com/cbcast/cbcast/internal/durable"
 )
 
 // rereadKeys is how long keys from files are used before they are read again.
@@ -65,7 +66,7 @@ func (k *keys) RetrieveWithCredContext(*credentials.CredContext) (credentials.Va
 		if p.file == "" {
 			continue
 		}
-		b, err := os.ReadFile(p.file)
+		b, err := durable.ReadRegular(p.file, durable.MaxPEM)
 		if err != nil {
 			return v, fmt.Errorf("s3: read keys: %w", err)
 		}

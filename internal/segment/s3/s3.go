@@ -18,12 +18,12 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/minio/minio-go/v7"
 
+	"github.com/cbcast/cbcast/internal/durable"
 	"github.com/cbcast/cbcast/internal/segment"
 )
 
@@ -167,7 +167,7 @@ func (c *Config) transport() (*http.Transport, error) {
 	t.DisableCompression = true // bytes as they are
 	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.CA != "" {
-		pem, err := os.ReadFile(c.CA)
+		pem, err := durable.ReadRegular(c.CA, durable.MaxPEM)
 		if err != nil {
 			return nil, fmt.Errorf("s3: authorities: %w", err)
 		}
