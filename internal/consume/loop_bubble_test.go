@@ -354,10 +354,13 @@ func TestParkedIsBounded(t *testing.T) {
 		if st := c.Status(); st.ParkedBytes < 20<<10 || st.ParkedBytes > 20<<10+queueEntries*1100 {
 			t.Errorf("status %+v", st)
 		}
+		// Below the bound there are so many at most, a queue was taken then, another is full,
+		// and one entry waits for room in it.
+		const under = 20 << 10 / 1024
 		given := logs[0].Status().Unacked
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if now := logs[0].Status().Unacked; now != given || given > 2*queueEntries+1 {
+		if now := logs[0].Status().Unacked; now != given || given > under+2*queueEntries+1 {
 			t.Errorf("%d read, then %d", given, now)
 		}
 		ok.Store(true)
