@@ -1,12 +1,10 @@
 package segment
 
 import (
-	"container/list"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"iter"
 	"slices"
 	"strings"
 	"sync"
@@ -313,137 +311,4 @@ func (v *view) within(c cover) []uint64 {
 	i, _ := slices.BinarySearch(v.order, c.from)
 	j, _ := slices.BinarySearch(v.order, c.to+1)
 	return slices.Clone(v.order[i:j])
-}
-
-// merged yields what all segments have of all runs, by run and number. Segments that no index
-// has and that cannot be read whole are added to unread.
-func (r *Reader) merged(ctx context.Context, v *view, unread *[]*DamagedError) iter.Seq2[*runEntry, error] {
-	return func(yield func(*runEntry, error) bool) {
-		covers, rest := v.indexed()
-		c := r.coders.Get().(*coder)
-		defer r.coders.Put(c)
-		var from []*source
-		var plain []uint64
-		for _, cov := range covers {
-			x, err := r.index(ctx, v.tenant, cov)
-			if errors.Is(err, errDamaged) || isNotExist(err) {
-				plain = append(plain, v.within(cov)...)
-				continue
-			}
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			defer x.close()
-			from = append(from, &source{x: x.index, c: c})
-		}
-		var tail []runEntry
-		for _, n := range append(plain, rest...) {
-			if v.goneHead(n) != 0 {
-				continue
-			}
-			f, damage, err := r.salvage(ctx, n, v.segment(n), v.tenant)
-			if err != nil {
-				yield(nil, fmt.Errorf("segment %d of tenant %q: %w", n, v.tenant, err))
-				return
-			}
-			if damage != nil {
-				*unread = append(*unread, damage)
-			}
-			tail = append(tail, f.entries(n)...)
-			f.close()
-		}
-		slices.SortFunc(tail, func(a, b runEntry) int { return a.compare(&b) })
-		merge(append(from, &source{page: tail}), yield)
-	}
-}
-
-// A source gives sorted entries, of an index or of a list.
-type source struct {
-	x    *index
-	c    *coder
-	next int // page
-	page []runEntry
-}
-
-// peek is the next entry, nil at the end.
-func (s *source) peek() (*runEntry, error) {
-	for len(s.page) == 0 {
-		if s.x == nil || s.next >= len(s.x.pages) {
-			return nil, nil //nolint:nilnil // the end is no error
-		}
-		var err error
-		if s.page, err = s.x.page(s.c, s.next); err != nil {
-			return nil, err
-		}
-		s.next++
-	}
-	return &s.page[0], nil
-}
-
-// merge yields the entries of all sources in order.
-func merge(from []*source, yield func(*runEntry, error) bool) {
-	for {
-		var least *source
-		var at *runEntry
-		for _, s := range from {
-			e, err := s.peek()
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			if e != nil && (at == nil || e.compare(at) < 0) {
-				least, at = s, e
-			}
-		}
-		if at == nil {
-			return
-		}
-		e := *at
-		least.page = least.page[1:]
-		if !yield(&e, nil) {
-			return
-		}
-	}
-}
-
-// A cache keeps what was read last, within a bound of bytes.
-type cache struct {
-	limit, size int
-	items       map[string]*list.Element
-	order       list.List // of *cached, newest first
-}
-
-type cached struct {
-	key  string
-	v    any
-	size int
-}
-
-func (c *cache) get(key string) any {
-	e := c.items[key]
-	if e == nil {
-		return nil
-	}
-	c.order.MoveToFront(e)
-	return e.Value.(*cached).v
-}
-
-func (c *cache) put(key string, v any, size int) {
-	if c.items == nil {
-		c.items = map[string]*list.Element{}
-	}
-	c.drop(key)
-	c.items[key] = c.order.PushFront(&cached{key, v, size})
-	for c.size += size; c.size > c.limit && c.order.Len() > 1; {
-		c.drop(c.order.Back().Value.(*cached).key)
-	}
-}
-
-func (c *cache) drop(key string) {
-	if e := c.items[key]; e != nil {
-		c.order.Remove(e)
-		delete(c.items, key)
-		c.size -= e.Value.(*cached).size
-	}
 }
