@@ -19,6 +19,7 @@ import (
 
 	"github.com/cbcast/cbcast/internal/bus"
 	"github.com/cbcast/cbcast/internal/natsd"
+	"github.com/cbcast/cbcast/internal/subject"
 	"github.com/cbcast/cbcast/relay"
 	"github.com/cbcast/cbcast/test/program"
 )
@@ -162,9 +163,12 @@ func TestWire(t *testing.T) {
 	if err := killed.Start(); err != nil {
 		t.Fatal(err)
 	}
-	l.until(func(m message) bool {
+	spoke := l.until(func(m message) bool {
 		return m.header["ce-type"] == "dev.cbcast.edge.session" && m.header["ce-session"] == "s1" && !strings.HasPrefix(m.header["ce-id"], run+"/")
 	})
+	// Only an edge that was seen alive is missed soon.
+	lost, _, _ := strings.Cut(spoke.header["ce-id"], "/")
+	l.until(func(m message) bool { return m.subject == "$KV."+subject.PresenceBucket+"."+subject.Key(lost) })
 	_ = killed.Process.Kill()
 	_ = killed.Wait()
 	l.until(func(m message) bool { return m.header["ce-type"] == "dev.cbcast.relay.lost" })
